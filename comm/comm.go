@@ -39,6 +39,7 @@ type Comm struct {
 	state   stage.Stage[state]
 	work    sync.WaitGroup // its goroutines
 	busy    atomic.Bool    // a request was made since the last step of the goroutine that makes progress
+	polls   atomic.Uint64  // calls of move
 	active  atomic.Int64   // calls that may use the memory of epochs, which Close frees
 
 	collective turn.Turn // held by Setup, Register, Deregister, LaunchProxies, StopProxies and Close
@@ -155,13 +156,20 @@ const (
 	longestIdle  = time.Millisecond
 	longestQuiet = 5 * time.Millisecond // when nothing has moved for
 	quietAfter   = 10 * time.Second
+	besideCalls  = 200 * time.Microsecond // while calls make progress
 )
 
 // makeProgress makes progress until the Comm is closed.
 func (c *Comm) makeProgress() {
 	pace := c.newPace(longestIdle)
 	moved := time.Now()
+	var polls uint64
 	for c.state.At() < stateClosed {
+		if n := c.polls.Load(); n != polls { // a second thread would only be in the way
+			polls, moved = n, time.Now()
+			c.process.host.Machine.Clock.Sleep(besideCalls)
+			continue
+		}
 		if c.busy.Swap(false) || c.space.Progress() {
 			pace.Reset()
 			pace.Max, moved = longestIdle, time.Now()

@@ -7,15 +7,23 @@ import (
 	"ncclmesh/transport/onesided"
 )
 
-// longestPause is how long a call that waits pauses between two polls, at most. A wait for what comes soon has short ones.
-const longestPause = 500 * time.Microsecond
+// How long a call that waits pauses between two polls, at most. A wait for what comes soon has short ones.
+const (
+	longestPause      = 500 * time.Microsecond
+	longestFlushPause = 100 * time.Microsecond // when requests of this process are outstanding, which lanes may need polls for
+)
 
 // Forever is a time-out that never passes.
 const Forever time.Duration = -1
 
-// await polls until done returns true or an error, the Comm is closed, or the time-out has passed. what names the thing that it
-// waits for.
+// await is awaitWithin with pauses of any length.
 func (c *Comm) await(timeout time.Duration, what func() string, done func() (bool, error)) error {
+	return c.awaitWithin(longestPause, timeout, what, done)
+}
+
+// awaitWithin polls until done returns true or an error, the Comm is closed, or the time-out has passed. what names the thing that it
+// waits for, and longest is the longest pause.
+func (c *Comm) awaitWithin(longest, timeout time.Duration, what func() string, done func() (bool, error)) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -24,8 +32,10 @@ func (c *Comm) await(timeout time.Duration, what func() string, done func() (boo
 		return err
 	}
 	begun := time.Now()
-	for pace := c.newPace(longestPause); ; pace.Wait() {
-		c.space.Progress()
+	for pace := c.newPace(longest); ; pace.Wait() {
+		if c.move() {
+			pace.Shorten()
+		}
 		switch ok, err := done(); {
 		case ok || err != nil:
 			return err
@@ -38,6 +48,16 @@ func (c *Comm) await(timeout time.Duration, what func() string, done func() (boo
 	}
 }
 
+// move makes progress for a call, so that the goroutine that otherwise does so stays out of its way.
+func (c *Comm) move() (moved bool) {
+	c.polls.Add(1)
+	return c.space.Progress()
+}
+
+// pollEvery is how many requests to a peer are between two that make progress. A program that goes on to make requests does not wait for the
+// goroutine that makes progress.
+const pollEvery = 16
+
 // begin makes a request, and tries again while too many are outstanding.
 func (c *Comm) begin(request func() (onesided.Op, error)) (onesided.Op, error) {
 	if err := c.enter(); err != nil {
@@ -46,13 +66,16 @@ func (c *Comm) begin(request func() (onesided.Op, error)) (onesided.Op, error) {
 	defer c.leave()
 	op, err := request()
 	if op == 0 && err == nil {
-		err = c.await(Forever, nil, func() (bool, error) {
+		err = c.awaitWithin(longestFlushPause, Forever, nil, func() (bool, error) {
 			var err error
 			op, err = request()
 			return op != 0, err
 		})
 	}
 	c.busy.Store(true)
+	if op%pollEvery == 0 && op > 0 {
+		c.move()
+	}
 	return op, err
 }
 
@@ -62,5 +85,5 @@ func (c *Comm) flush(peer *onesided.Peer, timeout time.Duration, what func() str
 	if err != nil {
 		return err
 	}
-	return c.await(timeout, what, func() (bool, error) { return peer.Done(op) })
+	return c.awaitWithin(longestFlushPause, timeout, what, func() (bool, error) { return peer.Done(op) })
 }

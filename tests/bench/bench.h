@@ -25,6 +25,7 @@ struct options {
 	bool both;      /* of stream: every second connection goes the other way */
 	int pause;      /* of pingpong: microseconds before each message */
 	bool sleep;     /* of verbs.c: who has waited a millisecond for a message sleeps until the device wakes it */
+	bool flag;      /* of signal in writes.c: a flag tells of the data, by a write of its own */
 
 	const char *plugin;           /* of plugin.c and library.c */
 	const char *device;           /* of verbs.c and writes.c, or interface of tcp.c */

@@ -18,6 +18,7 @@ static const char usage[] =
 	"  --both           stream: every second connection goes the other way\n"
 	"  --pause US       pingpong: this long before each message nothing happens (0)\n"
 	"  --sleep          verbs: who has waited a millisecond for a message sleeps until the device wakes it\n"
+	"  --flag           writes: signal: a flag tells of the data, by a write of its own; without it the data's last word does\n"
 	"  --plugin FILE    plugin, library: the library\n"
 	"  --device NAME    verbs, writes: the RDMA device; tcp: the interface\n"
 	"  --gid INDEX      verbs, writes: index of the GID (3)\n";
@@ -68,6 +69,7 @@ int main(int argc, char **argv)
 		{"depth", 1, NULL, 'd'}, {"conns", 1, NULL, 'c'},   {"seconds", 1, NULL, 't'}, {"plugin", 1, NULL, 'p'},
 		{"device", 1, NULL, 'v'}, {"gid", 1, NULL, 'g'},    {"turns", 0, NULL, 'T'},  {"slices", 0, NULL, 'S'},
 		{"both", 0, NULL, 'B'},  {"pause", 1, NULL, 'P'},   {"sleep", 0, NULL, 'Z'},
+		{"flag", 0, NULL, 'F'},
 		{0},
 	};
 	struct options o = {.rank = -1, .depth = 8, .conns = 1, .seconds = 0.4, .gid_index = 3};
@@ -86,6 +88,7 @@ int main(int argc, char **argv)
 		case 'B': o.both = true; break;
 		case 'P': o.pause = (int)number("pause", optarg, 0, 1000000); break;
 		case 'Z': o.sleep = true; break;
+		case 'F': o.flag = true; break;
 		case 't': o.seconds = atof(optarg); break;
 		case 'p': o.plugin = optarg; break;
 		case 'v': o.device = optarg; break;

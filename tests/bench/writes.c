@@ -10,8 +10,8 @@ enum { INLINE = 64, POLL = 32 };
 /* What the two processes tell each other. */
 struct told {
 	struct rdma_end end;
-	uint64_t data;
-	uint32_t rkey;
+	uint64_t data, flag;
+	uint32_t rkey, flag_rkey;
 };
 
 static struct ibv_qp *qp;
@@ -21,6 +21,13 @@ static unsigned char *own;
 static struct told peer;
 static int depth, outstanding;
 
+/* Of a loop with flags: the number of the last signal of this process, and of the other one, which writes it. */
+static bool flags;
+static struct {
+	uint64_t sent, came, seen;
+} flag;
+static struct ibv_mr *flag_mr;
+
 void net_init(const struct options *o) { rdma_open(o); }
 
 void put_open(const struct options *o, unsigned char *data, size_t size)
@@ -29,12 +36,16 @@ void put_open(const struct options *o, unsigned char *data, size_t size)
 
 	own = data;
 	depth = o->depth;
+	flags = o->flag;
 	cq = rdma_cq(depth + 1, false);
 	qp = rdma_qp(cq, (struct ibv_qp_cap){
 		.max_send_wr = (uint32_t)depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = INLINE,
 	});
 	mr = rdma_register(data, size);
-	told = (struct told){.end = rdma_end(qp), .data = (uint64_t)data, .rkey = mr->rkey};
+	flag_mr = rdma_register(&flag, sizeof flag);
+	told = (struct told){
+		.end = rdma_end(qp), .data = (uint64_t)data, .rkey = mr->rkey, .flag = (uint64_t)&flag.came, .flag_rkey = flag_mr->rkey,
+	};
 	meet_exchange(&told, &peer, sizeof told);
 	rdma_join(qp, &peer.end);
 	meet_barrier();
@@ -54,9 +65,9 @@ static void poll(void)
 		sched_yield();
 }
 
-void put_write(size_t offset, size_t size)
+static void write_to(uint64_t addr, uint32_t rkey, const void *data, size_t size, uint32_t lkey)
 {
-	struct ibv_sge sge = {.addr = (uint64_t)own + offset, .length = (uint32_t)size, .lkey = mr->lkey};
+	struct ibv_sge sge = {.addr = (uint64_t)data, .length = (uint32_t)size, .lkey = lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
 	int err;
 
@@ -64,12 +75,14 @@ void put_write(size_t offset, size_t size)
 		wr.send_flags |= IBV_SEND_INLINE;
 	while (outstanding == depth)
 		poll();
-	wr.wr.rdma.remote_addr = peer.data + offset;
-	wr.wr.rdma.rkey = peer.rkey;
+	wr.wr.rdma.remote_addr = addr;
+	wr.wr.rdma.rkey = rkey;
 	if ((err = ibv_post_send(qp, &wr, &bad)))
 		die("post_send: %s", strerror(err));
 	outstanding++;
 }
+
+void put_write(size_t offset, size_t size) { write_to(peer.data + offset, peer.rkey, own + offset, size, mr->lkey); }
 
 void put_flush(void)
 {
@@ -77,9 +90,22 @@ void put_flush(void)
 		poll();
 }
 
-void put_signal(size_t offset, size_t size) { put_write(offset, size); }
+void put_signal(size_t offset, size_t size)
+{
+	put_write(offset, size);
+	if (!flags)
+		return;
+	flag.sent++;
+	write_to(peer.flag, peer.flag_rkey, &flag.sent, sizeof flag.sent, flag_mr->lkey);
+}
 
-void put_wait(const uint64_t *word, uint64_t before) { await_word(word, before); }
+void put_wait(const uint64_t *word, uint64_t before)
+{
+	if (flags)
+		await_word(&flag.came, flag.seen++);
+	else
+		await_word(word, before);
+}
 
 void put_close(void)
 {
@@ -87,5 +113,6 @@ void put_close(void)
 	ibv_destroy_qp(qp);
 	ibv_destroy_cq(cq);
 	ibv_dereg_mr(mr);
+	ibv_dereg_mr(flag_mr);
 	meet_barrier();
 }

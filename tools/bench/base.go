@@ -17,8 +17,8 @@ const library = "libnccl-net-mesh.so"
 // A base is a plugin that this one is measured beside.
 type base struct {
 	commit string // its full name
-	plugin string
-	same   bool // as the other, byte by byte
+	plugin string // libncclmesh.so, if the commit has it, is beside it
+	same   bool   // as the other, byte by byte
 }
 
 // buildBase builds the plugin of a commit as that commit's Makefile does, in a
@@ -34,12 +34,34 @@ func buildBase(ctx context.Context, repo, commit, build string) (base, error) {
 	if err := checkout(ctx, repo, b.commit, dir); err != nil {
 		return base{}, fmt.Errorf("--base %s: %w", commit, err)
 	}
-	if _, err := output(ctx, dir, "make", "build", "BUILD=build"); err != nil {
-		return base{}, fmt.Errorf("--base %s: make build in %s: %w", commit, dir, err)
+	goals, err := goals(dir)
+	if err != nil {
+		return base{}, fmt.Errorf("--base %s: %w", commit, err)
+	}
+	if _, err := output(ctx, dir, "make", append(goals, "BUILD=build")...); err != nil {
+		return base{}, fmt.Errorf("--base %s: make %s in %s: %w", commit, strings.Join(goals, " "), dir, err)
 	}
 	b.plugin = filepath.Join(dir, "build", library)
 	b.same, err = sameFiles(b.plugin, filepath.Join(build, library))
 	return b, err
+}
+
+// goals are what is made of a checkout: the plugin, and libncclmesh.so if its Makefile knows that.
+func goals(dir string) ([]string, error) {
+	makefile, err := os.ReadFile(filepath.Join(dir, "Makefile"))
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Contains(makefile, []byte("\nlibrary:")) {
+		return []string{"build", "library"}, nil
+	}
+	return []string{"build"}, nil
+}
+
+// hasLibrary reports whether libncclmesh.so is beside the plugin.
+func (b base) hasLibrary() bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(b.plugin), oneSided))
+	return err == nil
 }
 
 // checkout leaves the files of a commit in dir, unless they are there.

@@ -9,7 +9,7 @@ import (
 )
 
 // history is a repository of three commits: the plugin that is built of the first
-// says one, that of the second two, and the third builds none.
+// says one, that of the second two, and the third builds none. The second has libncclmesh.so too.
 func history(t *testing.T) (repo string) {
 	t.Helper()
 	repo = t.TempDir()
@@ -20,12 +20,12 @@ func history(t *testing.T) (repo string) {
 		}
 	}
 	git("init", "-q")
-	for _, c := range []struct{ tag, recipe string }{
-		{"one", "@mkdir -p $(BUILD) && echo one >$(BUILD)/" + library},
-		{"two", "@mkdir -p $(BUILD) && echo two >$(BUILD)/" + library},
-		{"broken", "@echo no compiler >&2; exit 1"},
+	for _, c := range []struct{ tag, recipe, rest string }{
+		{"one", "@mkdir -p $(BUILD) && echo one >$(BUILD)/" + library, ""},
+		{"two", "@mkdir -p $(BUILD) && echo two >$(BUILD)/" + library, "library:\n\t@echo two >$(BUILD)/" + oneSided + "\n"},
+		{"broken", "@echo no compiler >&2; exit 1", ""},
 	} {
-		if err := os.WriteFile(filepath.Join(repo, "Makefile"), []byte("build:\n\t"+c.recipe+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(repo, "Makefile"), []byte("build:\n\t"+c.recipe+"\n"+c.rest), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		git("add", "Makefile")
@@ -43,16 +43,16 @@ func TestBuildBase(t *testing.T) {
 	t.Setenv("MAKEFLAGS", "-- BUILD=elsewhere") // of the make that runs this
 	tests := []struct {
 		commit, holds string
-		same          bool
+		same, library bool
 		err           string
 	}{
-		{"one", "one\n", false, ""},
-		{"one", "one\n", false, ""}, // which is there
-		{"two", "two\n", true, ""},
-		{"broken^", "two\n", true, ""},
-		{"broken", "", false, "no compiler"},
-		{"three", "", false, "no such commit"},
-		{"--help", "", false, "no such commit"},
+		{"one", "one\n", false, false, ""},
+		{"one", "one\n", false, false, ""}, // which is there
+		{"two", "two\n", true, true, ""},
+		{"broken^", "two\n", true, true, ""},
+		{"broken", "", false, false, "no compiler"},
+		{"three", "", false, false, "no such commit"},
+		{"--help", "", false, false, "no such commit"},
 	}
 	for _, tt := range tests {
 		b, err := buildBase(t.Context(), repo, tt.commit, build)
@@ -68,6 +68,9 @@ func TestBuildBase(t *testing.T) {
 		}
 		if holds, err := os.ReadFile(b.plugin); err != nil || string(holds) != tt.holds || b.same != tt.same {
 			t.Errorf("%s: %s holds %q, %v (%v); want %q, %v", tt.commit, b.plugin, holds, b.same, err, tt.holds, tt.same)
+		}
+		if b.hasLibrary() != tt.library {
+			t.Errorf("%s: libncclmesh.so is there: %v", tt.commit, b.hasLibrary())
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(build, "base", "part*")); err != nil || len(left) > 0 {

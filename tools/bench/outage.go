@@ -16,6 +16,7 @@ import (
 type outage struct {
 	fault, mend []string
 	env         []string // of the ranks
+	puts        bool     // by libncclmesh, each with a signal, instead of messages
 }
 
 const (
@@ -41,10 +42,15 @@ func outages(rate float64) []figure {
 		f.limit = side{whole: func(*bench, string) ([]float64, error) { return []float64{100, rate, 1000}, nil }}
 		return f
 	}
+	byManagement, byCable := []string{"NCCL_SOCKET_IFNAME=mgmt0"}, []string{"NCCL_SOCKET_IFNAME==p1"}
+	puts := of("put-outage-carrier", "by carrier, under puts with signals", outage{fault: unplug, mend: plug, env: byManagement, puts: true}, 1)
+	puts.library = true
 	return []figure{
-		of("outage-carrier", "by carrier", outage{unplug, plug, []string{"NCCL_SOCKET_IFNAME=mgmt0"}}, 1),
-		of("outage-session", "which the session went over", outage{unplug, plug, []string{"NCCL_SOCKET_IFNAME==p1"}}, 0),
-		of("outage-silent", "which nothing tells of but that nothing comes through", outage{[]string{"stall", "port=a:rdma1"}, []string{"clear"}, []string{"NCCL_SOCKET_IFNAME=mgmt0"}}, 0),
+		of("outage-carrier", "by carrier", outage{fault: unplug, mend: plug, env: byManagement}, 1),
+		of("outage-session", "which the session went over", outage{fault: unplug, mend: plug, env: byCable}, 0),
+		of("outage-silent", "which nothing tells of but that nothing comes through",
+			outage{fault: []string{"stall", "port=a:rdma1"}, mend: []string{"clear"}, env: byManagement}, 0),
+		puts,
 	}
 }
 
@@ -72,7 +78,11 @@ func (o outage) suffer(b *bench, plugin string) (r streamed, err error) {
 	if err != nil {
 		return r, err
 	}
-	w := b.over(plugin, o.env, "outage", "--sizes", strconv.Itoa(outageSize), "--depth", "16")
+	args := []string{"outage", "--sizes", strconv.Itoa(outageSize), "--depth", "16"}
+	w := b.over(plugin, o.env, args...)
+	if o.puts {
+		w = b.put(plugin, o.env, args...)
+	}
 	g := b.start(w.commands(meetAt, outageTotal), nil, out)
 	lines := bufio.NewReader(in)
 	mended := false

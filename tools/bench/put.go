@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -35,14 +36,23 @@ func putThrough(relays string, of func(sample) float64, args ...string) side {
 // putFigures is what one-sided transfers do, beside C loops that post RDMA WRITEs. Rates are in MB/s.
 func putFigures(rate func(float64) float64) []figure {
 	large := []string{"stream", "--sizes", strconv.Itoa(mib)}
+	long := append(slices.Clone(large), "--seconds", "0.2") // beside the time that the last put takes through the node
 	beside := func(r row, over []link, of func(sample) float64, args ...string) figure {
 		return figure{name: r.name, library: true, links: over, rows: []row{r}, ours: put(of, nil, args...), limit: loop("writes", of, args...)}
 	}
 	signal := func(size int) figure {
+		args := []string{"signal", "--sizes", strconv.Itoa(size)}
 		return beside(row{
 			name: "put-signal-" + sizeName(size), about: bytesText(size) + ", putWithSignal until wait returns",
-			limit: "a C loop's write, and a look at its last word", unit: "us", atMost: 1.5,
-		}, fast, micros, "signal", "--sizes", strconv.Itoa(size))
+			limit: "a C loop's write until its last word is there", unit: "us", atMost: 1.5,
+		}, fast, micros, args...)
+	}
+	flag := func(size int) figure {
+		f := signal(size)
+		f.name = "put-flag-" + sizeName(size)
+		f.rows = []row{{name: f.name, about: "the same", limit: "a C loop's write, and one of a flag, until the flag is there", unit: "us"}}
+		f.limit = loop("writes", micros, "signal", "--sizes", strconv.Itoa(size), "--flag")
+		return f
 	}
 	cable := []string{"NCCL_MESH_TRANSPORT=rdma", "NCCL_MESH_RELAY=0"}
 	tcp := []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_IFNAME==" + wireIface, "NCCL_MESH_TCP_STREAMS=1", "NCCL_MESH_TCP_CHECK=0"}
@@ -65,15 +75,17 @@ func putFigures(rate func(float64) float64) []figure {
 			name: "put-latency-8B", about: "a put of 8 B until the other side sees it in its memory", unit: "us", atMost: 1.3,
 		}, fast, micros, "pingpong", "--sizes", "8"),
 		signal(8),
+		flag(8),
 		signal(kib),
+		flag(kib),
 		{
 			name: "put-relay-1MiB", library: true, links: detour("r", rate(topRate/2)), shared: true,
 			rows: []row{{
 				name: "put-relay-1MiB", about: fmt.Sprintf("puts of 1 MiB through one node, cables of %g MB/s", rate(topRate/2)),
 				limit: "the same cable direct", unit: "MB/s", atLeast: 0.9,
 			}},
-			ours:  putThrough("r", megabytes, large...),
-			limit: put(megabytes, cable, large...),
+			ours:  putThrough("r", megabytes, long...),
+			limit: put(megabytes, cable, long...),
 		},
 		{
 			name: "put-tcp-signal-8B", library: true, links: wire,

@@ -52,6 +52,7 @@ type Peer struct {
 	recvs    [recvSlots]*conn.Request // a ring of the receives outstanding
 	received uint64                   // messages handled
 	posted   uint64                   // receives posted
+	came     uint64                   // what in.Progress returned last
 	bufs     [1]conn.Buffer
 	current  message     // the message that waits for flush
 	flush    *conn.Flush // makes puts before current visible to the GPU; nil: no message waits

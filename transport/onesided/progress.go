@@ -44,6 +44,8 @@ func (p *Peer) progress() (moved bool) {
 	before, answered := p.toPost, p.answerPosted
 	p.answer()
 	p.post()
+	came := p.in.Progress() // counts puts of the peer too, of which only carriers that place the bytes tell
+	arrived, p.came = arrived || came != p.came, came
 	return moved || arrived || p.toPost != before || p.answerPosted != answered
 }
 
@@ -153,9 +155,11 @@ func (p *Peer) tell(m *message, asks bool, by uint64) (bool, error) {
 	return ok, err
 }
 
-// receive handles messages that have arrived, and posts receives.
+// receive handles messages that have arrived, and posts receives. While messages arrive it posts receives only once half of them
+// are missing, because a call that waits for one of the messages would wait for the posting too.
 func (p *Peer) receive() (moved bool, err error) {
-	if moved, err = p.handleArrived(); err != nil {
+	moved, err = p.handleArrived()
+	if err != nil || moved && p.posted-p.received > recvSlots/2 {
 		return moved, err
 	}
 	return moved, p.postReceives()
