@@ -26,20 +26,8 @@ func CUDA() GPU {
 			}
 			return d.Memory(addr).Kind
 		},
-		Buffer: func(addr uintptr) (uint64, bool) {
-			d, err := cuda.Loaded()
-			if err != nil {
-				return 0, false
-			}
-			return d.BufferID(addr)
-		},
-		Flush: func() error {
-			d, err := cuda.Loaded()
-			if err != nil {
-				return err
-			}
-			return d.FlushWrites()
-		},
+		Buffer: cuda.BufferID,
+		Flush:  cuda.FlushWrites,
 	}
 }
 

@@ -30,20 +30,8 @@ func CUDA() GPU {
 			}
 			return d.Attributes()
 		},
-		Buffer: func(addr uintptr) (uint64, bool) {
-			d, err := cuda.Loaded()
-			if err != nil {
-				return 0, false
-			}
-			return d.BufferID(addr)
-		},
-		Flush: func() error {
-			d, err := cuda.Loaded()
-			if err != nil {
-				return err
-			}
-			return d.FlushWrites()
-		},
+		Buffer: cuda.BufferID,
+		Flush:  cuda.FlushWrites,
 	}
 }
 
