@@ -14,21 +14,6 @@ import (
 	"ncclmesh/transport/onesided"
 )
 
-// gpuMemory allocates GPU memory, which the end of the test frees.
-func gpuMemory(t *testing.T, size int) *adapter.GPUMemory {
-	t.Helper()
-	m, err := transporttest.WorldOf(t).Fabric.NewGPUMemory(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Free(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
-}
-
 // Buffers may be GPU memory, which adapters find by its address or by a DMA-BUF. After a wait the GPU sees all data.
 func TestGPUMemory(t *testing.T) {
 	for _, byDMABuf := range []bool{false, true} {
@@ -38,7 +23,7 @@ func TestGPUMemory(t *testing.T) {
 		}
 		t.Run(name, transporttest.Simulated(func(t *testing.T) {
 			const size = 1 << 20
-			mem := [2]*adapter.GPUMemory{gpuMemory(t, size), gpuMemory(t, size)} // freed after the ranks have closed
+			mem := [2]*adapter.GPUMemory{transporttest.GPUMemory(t, size), transporttest.GPUMemory(t, size)} // freed after the ranks have closed
 			ranks := start(t, 2, map[string]string{"NCCL_MESH_TRANSPORT": "rdma"})
 			conns := make([]*comm.Connection, 2)
 			for i, r := range ranks {
@@ -82,7 +67,7 @@ func TestBadGPUMemory(t *testing.T) {
 		{"tcp", comm.ResultInvalidUsage, []string{"of GPU memory", "the processor moves the bytes of lanes"}},
 	} {
 		t.Run(tt.over, transporttest.Simulated(func(t *testing.T) {
-			mem := gpuMemory(t, 4096)
+			mem := transporttest.GPUMemory(t, 4096)
 			ranks := start(t, 2, map[string]string{"NCCL_MESH_TRANSPORT": tt.over})
 			connectAll(t, ranks)
 			for i, err := range each(ranks, func(r *rank) error {

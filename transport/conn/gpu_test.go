@@ -17,21 +17,6 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// gpuMemory allocates GPU memory.
-func gpuMemory(t *testing.T, n int) *adapter.GPUMemory {
-	t.Helper()
-	m, err := transporttest.WorldOf(t).Fabric.NewGPUMemory(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Free(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
-}
-
 // knowsGPU has a transport know the allocations of GPU memory.
 func knowsGPU(t *testing.T) func(*transport.Options) {
 	return func(o *transport.Options) { o.GPUBuffer = transporttest.WorldOf(t).Fabric.GPUNumber }
@@ -103,7 +88,7 @@ func TestGPUMemory(t *testing.T) {
 				s, r := transporttest.ConnectThrough(t, a, b, transporttest.NewCircuits(t, 2), lanes...)
 				sizes := []int{0, 1, 2047, 2048, 2049, 64 << 10, 8, 1<<20 + 1, 100, 131457}
 				const room, from = 1<<20 + 4096, 24
-				sm, rm := gpuMemory(t, room), gpuMemory(t, len(sizes)*room)
+				sm, rm := transporttest.GPUMemory(t, room), transporttest.GPUMemory(t, len(sizes)*room)
 				transporttest.Fill(sm.Bytes(), 7)
 				sg, rg := registerGPU(t, s, sm, from, dmaBuf), registerGPU(t, r, rm, from, dmaBuf)
 				for round := range 3 {
@@ -154,7 +139,7 @@ type pairGPU struct {
 func newPairGPU(t *testing.T, size int, change ...func(*transport.Options)) *pairGPU {
 	t.Helper()
 	change = append(change, knowsGPU(t))
-	p := &pairGPU{t: t, sm: gpuMemory(t, size), rm: gpuMemory(t, size)}
+	p := &pairGPU{t: t, sm: transporttest.GPUMemory(t, size), rm: transporttest.GPUMemory(t, size)}
 	p.s, p.r = transporttest.Connect(t, transporttest.New(t, change...), transporttest.New(t, change...))
 	transporttest.Fill(p.sm.Bytes(), 3)
 	p.sg, p.rg = registerGPU(t, p.s, p.sm, 0, false), registerGPU(t, p.r, p.rm, 0, false)
@@ -298,7 +283,7 @@ func TestFlushWithoutLink(t *testing.T) {
 func TestGPUMemoryRefused(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		p := newPairGPU(t, 4096)
-		other := gpuMemory(t, 4096)
+		other := transporttest.GPUMemory(t, 4096)
 		device := transporttest.WorldOf(t).Cables[1].Adapters[1].Device
 		before := device.Regions()
 		for _, verb := range []string{"reg_mr", "reg_dmabuf_mr"} {
@@ -330,7 +315,7 @@ func TestRegistrationsAreShared(t *testing.T) {
 		s, r := transporttest.Connect(t, transporttest.New(t, knowsGPU(t)), transporttest.New(t))
 		device := transporttest.WorldOf(t).Cables[0].Adapters[0].Device
 		hm, _ := transporttest.Memory(t, 1<<16)
-		gm := gpuMemory(t, 1<<16)
+		gm := transporttest.GPUMemory(t, 1<<16)
 		for _, tt := range []struct {
 			kind lane.MemoryKind
 			addr uintptr
@@ -418,7 +403,7 @@ func TestDeviceJoinsWithGPUMemory(t *testing.T) {
 			world.Cables[1].Cut(true)
 			a, b := transporttest.New(t, knowsGPU(t)), transporttest.New(t, knowsGPU(t))
 			s, r := transporttest.Connect(t, a, b)
-			sm, rm := gpuMemory(t, size), gpuMemory(t, size)
+			sm, rm := transporttest.GPUMemory(t, size), transporttest.GPUMemory(t, size)
 			sg, rg := registerGPU(t, s, sm, 0, dmaBuf), registerGPU(t, r, rm, 0, dmaBuf)
 			world.Cables[1].Cut(false)
 			transporttest.Await(t, "the second lane", func() bool {

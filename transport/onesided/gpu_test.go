@@ -25,15 +25,8 @@ func newGPUSide(t *testing.T, tr *transport.Transport, s *conn.Sender, r *conn.R
 	t.Helper()
 	x := &gpuSide{side: side{space: onesided.New()}}
 	x.space.UseCopier(tr.Copier())
+	x.gpu = transporttest.GPUMemory(t, size)
 	var err error
-	if x.gpu, err = transporttest.WorldOf(t).Fabric.NewGPUMemory(size); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := x.gpu.Free(); err != nil {
-			t.Error(err)
-		}
-	})
 	x.b = x.gpu.Bytes()
 	if x.window, err = x.space.RegisterDMABuf(lane.GPUMemory, x.gpu.Addr(), size, 0, x.gpu.FD()); err != nil {
 		t.Fatal(err)
