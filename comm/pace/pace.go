@@ -3,8 +3,6 @@ package pace
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/transport/clock"
 )
 
@@ -19,21 +17,16 @@ type Pace struct {
 	pause time.Duration
 }
 
-// yieldEvery is how many polls are between two at which the thread gives its processor to another one.
-const yieldEvery = 64
-
 // shortest is the first pause. The kernel wakes a sleeping thread after about as long.
 const shortest = 20 * time.Microsecond
 
 // Wait returns when the caller should poll again.
 //
-// While it spins it yields to the kernel, not to Go's scheduler: the goroutine of a call from C is locked to its thread, and
-// runtime.Gosched would hand it to another thread and back, which takes some 10 µs.
+// While it spins it does not yield to Go's scheduler, because the goroutine of a call from C is locked to its thread: runtime.Gosched would
+// switch to another thread and back, which takes some 10 µs.
 func (p *Pace) Wait() {
 	if p.polls < p.Spins {
-		if p.polls++; p.polls%yieldEvery == 0 {
-			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // it cannot fail
-		}
+		p.polls++
 		return
 	}
 	p.pause = min(max(p.pause+p.pause/8, shortest), p.Max)

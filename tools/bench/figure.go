@@ -111,6 +111,7 @@ func figures(scale, seconds float64) []figure {
 	}...)
 	all = append(all, outages(rate(128))...)
 	all = append(all, putFigures(rate)...)
+	all = append(all, putDetours(rate)...)
 	all = append(all, tunerFigures(rate(tunerRate))...)
 	return append(all, tcpFigures(seconds)...)
 }

@@ -33,10 +33,10 @@ func putThrough(relays string, of func(sample) float64, args ...string) side {
 	}}
 }
 
+var putLarge = []string{"stream", "--sizes", strconv.Itoa(mib)}
+
 // putFigures is what one-sided transfers do, beside C loops that post RDMA WRITEs. Rates are in MB/s.
 func putFigures(rate func(float64) float64) []figure {
-	large := []string{"stream", "--sizes", strconv.Itoa(mib)}
-	long := append(slices.Clone(large), "--seconds", "0.2") // beside the time that the last put takes through the node
 	beside := func(r row, over []link, of func(sample) float64, args ...string) figure {
 		return figure{name: r.name, library: true, links: over, rows: []row{r}, ours: put(of, nil, args...), limit: loop("writes", of, args...)}
 	}
@@ -54,23 +54,21 @@ func putFigures(rate func(float64) float64) []figure {
 		f.limit = loop("writes", micros, "signal", "--sizes", strconv.Itoa(size), "--flag")
 		return f
 	}
-	cable := []string{"NCCL_MESH_TRANSPORT=rdma", "NCCL_MESH_RELAY=0"}
-	tcp := []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_IFNAME==" + wireIface, "NCCL_MESH_TCP_STREAMS=1", "NCCL_MESH_TCP_CHECK=0"}
 	two := []float64{rate(topRate / 2), rate(topRate / 2)}
 	return []figure{
 		beside(row{
 			name: "put-one-lane-1MiB", about: fmt.Sprintf("puts of 1 MiB, a lane of %g MB/s", rate(topRate)), unit: "MB/s", atLeast: 0.97,
-		}, lanes(rate(topRate)), megabytes, large...),
+		}, lanes(rate(topRate)), megabytes, putLarge...),
 		{
 			name: "put-two-lanes-1MiB", library: true, links: lanes(two...),
 			rows: []row{{
 				name: "put-two-lanes-1MiB", about: fmt.Sprintf("puts of 1 MiB, lanes of %v MB/s", two), limit: "C loops over each lane alone, added up",
 				unit: "MB/s", atLeast: 0.97,
 			}},
-			ours:  put(megabytes, nil, large...),
+			ours:  put(megabytes, nil, putLarge...),
 			limit: sumOfLanes("writes", len(two), mib),
 		},
-		beside(row{name: "put-memory-1MiB", about: "puts of 1 MiB, as fast as memory", unit: "MB/s", atLeast: 0.97}, fast, megabytes, large...),
+		beside(row{name: "put-memory-1MiB", about: "puts of 1 MiB, as fast as memory", unit: "MB/s", atLeast: 0.97}, fast, megabytes, putLarge...),
 		beside(row{
 			name: "put-latency-8B", about: "a put of 8 B until the other side sees it in its memory", unit: "us", atMost: 1.3,
 		}, fast, micros, "pingpong", "--sizes", "8"),
@@ -78,6 +76,15 @@ func putFigures(rate func(float64) float64) []figure {
 		flag(8),
 		signal(kib),
 		flag(kib),
+	}
+}
+
+// putDetours is what one-sided transfers do through another node, and over TCP.
+func putDetours(rate func(float64) float64) []figure {
+	cable := []string{"NCCL_MESH_TRANSPORT=rdma", "NCCL_MESH_RELAY=0"}
+	tcp := []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_IFNAME==" + wireIface, "NCCL_MESH_TCP_STREAMS=1", "NCCL_MESH_TCP_CHECK=0"}
+	long := append(slices.Clone(putLarge), "--seconds", "0.2") // beside the time that the last put takes through the node
+	return []figure{
 		{
 			name: "put-relay-1MiB", library: true, links: detour("r", rate(topRate/2)), shared: true,
 			rows: []row{{
@@ -96,8 +103,8 @@ func putFigures(rate func(float64) float64) []figure {
 		{
 			name: "put-tcp-1MiB", library: true, links: wire,
 			rows:  []row{{name: "put-tcp-1MiB", about: "puts of 1 MiB over TCP, one stream", limit: "plain sockets in C", unit: "MB/s"}},
-			ours:  put(megabytes, tcp, large...),
-			limit: overSockets(megabytes, large...),
+			ours:  put(megabytes, tcp, putLarge...),
+			limit: overSockets(megabytes, putLarge...),
 		},
 	}
 }
