@@ -168,15 +168,16 @@ static void work_signal(const struct options *o) { back_and_forth(o, true); }
 
 /*
  * outage: puts with signals, during which somebody else does something to the cables. Says when it begins, and at its end when the other process got
- * each signal, in ns of the monotonic clock.
+ * each signal, in ns of the monotonic clock. Answers keep depth puts outstanding: a pause would else be as long as a lane takes for all that waits for it.
  */
 static void work_outage(const struct options *o)
 {
 	size_t size = o->sizes[0], stride = largest(o);
-	unsigned char *data = map_memory(stride * (size_t)o->depth);
+	size_t slots = stride * (size_t)o->depth; /* and a word for answers behind them */
+	unsigned char *data = map_memory(slots + 8);
 	uint64_t count, *at, *peer;
 
-	put_open(o, data, stride * (size_t)o->depth);
+	put_open(o, data, slots + 8);
 	count = passes(o, data, stride, size, o->seconds);
 	at = calloc(count, sizeof *at);
 	peer = calloc(count, sizeof *peer);
@@ -186,10 +187,13 @@ static void work_outage(const struct options *o)
 	fflush(stdout);
 	for (uint64_t i = 0; i < count; i++)
 		if (o->rank == 0) {
+			if (i >= (uint64_t)o->depth)
+				put_wait(NULL, 0);
 			put_signal(i % (uint64_t)o->depth * stride, size);
 		} else {
 			put_wait(NULL, 0);
 			at[i] = now_ns();
+			put_signal(slots, 8);
 		}
 	put_flush();
 	meet_exchange(at, peer, count * sizeof *at);
