@@ -4,6 +4,8 @@
 // transport (tests/bench). Both run as pairs of processes
 // on two nodes of a fabric of tests/fakeverbs. Beside TCP lanes stand plain sockets
 // in C, and iperf3 with as many streams, over the veth pair of the same two nodes.
+// One-sided transfers of libncclmesh have figures too, whose names begin with put:
+// their C loop posts RDMA WRITEs as ib_write_bw and ib_write_lat do.
 // With a base the plugin of another commit takes the place of the limit.
 //
 // The machine may be shared, and what it gives changes by a factor of two within a

@@ -29,8 +29,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure only figures whose name contains `NAME`, or is it with = before it; several are separated by commas")
-	flag.StringVar(&o.base, "base", "", "measure beside the plugin of `COMMIT`, which is built below BUILD/base; status 1 if anything is worse beyond the noise")
+	flag.StringVar(&o.only, "only", "", "measure only figures whose name contains `NAME`, or is it with = before it; several are separated by commas. put: one-sided transfers")
+	flag.StringVar(&o.base, "base", "", "measure beside the plugin and libncclmesh of `COMMIT`, which is built below BUILD/base; status 1 if anything is worse beyond the noise")
 	flag.StringVar(&o.cpus, "cpus", "", "`A,B`: the processors of the first rank and of the second; where cost is measured both run on A (the first, and the first of another core)")
 	flag.IntVar(&o.runs, "runs", 0, "measure everything `N` times (5; 15 beside a base)")
 	flag.Float64Var(&o.seconds, "seconds", 0.5, "length of one measurement, about")
