@@ -53,6 +53,14 @@ func (l *Listen) Close() {
 // Redeem checks that the peer of a session has the handle of a listen, and may have its connection conn for it. A proof
 // is valid once, for one session, listen and connection.
 func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte) error {
+	if err := e.redeem(listen, s, conn, proof); err != nil {
+		return fmt.Errorf("control: %v asks for a connection: %w", s, err) // s.String locks Session.mu, so Endpoint.mu must not be held
+	}
+	return nil
+}
+
+// redeem does what Redeem does. Its error does not name the session.
+func (e *Endpoint) redeem(listen uint32, s *Session, conn uint32, proof [32]byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l, reason, err := e.listenLocked(listen)
@@ -66,7 +74,7 @@ func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte
 	}
 	if err != nil {
 		e.acceptor.Count(reason)
-		return fmt.Errorf("control: %v asks for a connection: %w", s, err)
+		return err
 	}
 	l.used[proof] = struct{}{}
 	s.pendingListen.CompareAndSwap(listen, 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/sim/hosts"
+	"ncclmesh/transport/accept"
 )
 
 func TestMessagesBothWaysAndBye(t *testing.T) {
@@ -271,6 +273,29 @@ func TestRedeem(t *testing.T) {
 			t.Errorf("connection 1 of another session: %v", err)
 		}
 	})
+}
+
+// A refused request and a session whose link breaks do not wait for each other's locks.
+func TestRedeemWhileALinkBreaks(t *testing.T) {
+	e := &Endpoint{acceptor: accept.New(accept.Config{})}
+	s := &Session{e: e}
+	s.mu.Lock()
+	refused := make(chan error)
+	go func() { refused <- e.Redeem(1, s, 1, [32]byte{}) }()
+	for e.acceptor.Counts()[reasonListen] == 0 {
+		runtime.Gosched()
+	}
+	free := make(chan bool)
+	go func() { free <- e.spawn(func() {}) }() // as the end of a link does, with Session.mu locked
+	select {
+	case <-free:
+	case <-time.After(hang): // only if the test fails
+		t.Fatal("Endpoint.mu is held until Session.mu is free")
+	}
+	s.mu.Unlock()
+	if err := <-refused; err == nil || !strings.Contains(err.Error(), "listen 0x1 was never made here") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestSendRefusesWhatDoesNotFit(t *testing.T) {
