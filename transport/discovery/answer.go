@@ -181,7 +181,7 @@ func (disc *Discovery) own(n handshake.NodeID, p handshake.ProcessID) bool {
 	return n == disc.cfg.Node || p == disc.cfg.Process
 }
 
-// answer waits a random time of at most answerWait and sends a reply to an address.
+// answer waits a random time of at most maxReplyDelay and sends a reply to an address.
 func (disc *Discovery) answer(recv *socket, to netip.AddrPort, nonce handshake.HailNonce) {
 	if !disc.cfg.Clock.Pause(disc.ctx, random.N(disc.cfg.Random.For(to), maxReplyDelay, "wait before an answer")) {
 		return

@@ -72,7 +72,7 @@ type Config struct {
 	Dedicated   bool
 	Key         []byte // shared by all nodes; nil: every process at the other end of a cable is trusted
 
-	// Ports returns the current ports. New calls it, and later the Discovery's goroutine.
+	// Ports returns the current ports. New and Ends call it, and the Discovery's goroutine.
 	Ports func() []Port
 	// OnNeighbour is called after a new neighbour was found. May be nil.
 	OnNeighbour func()

@@ -22,6 +22,6 @@
 //
 // # Threads
 //
-// No method blocks, except Close, which waits until calls of Config's functions have returned. The Discovery calls those
-// functions without holding a lock.
+// Two methods block: Ends, which waits for replies, and Close, which waits until calls of Config's functions have returned.
+// The Discovery calls those functions without holding a lock.
 package discovery

@@ -32,8 +32,8 @@ type Stats struct {
 }
 
 // counters holds the statistics, and remembers what has been logged: at most one entry for each interface and reason.
-type counters struct { // a leaf lock
-	mu     sync.Mutex // a leaf
+type counters struct {
+	mu     sync.Mutex // a leaf lock
 	stats  Stats
 	logged map[logKey]bool
 }
