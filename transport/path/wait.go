@@ -66,7 +66,7 @@ func (w *wait) until(look func(tick func()) error) error {
 		if err == nil || w.hopeless(err) || !w.more() {
 			return err
 		}
-		if !said && w.relaySeen == 0 && w.outage.Look() >= maxPause { // otherwise package mesh warns about the missing node
+		if !said && w.relaySeen == 0 && w.outage.Look() >= maxPause { // after a relay was possible only the final error names what is missing
 			w.say(err)
 			said = true
 		}
