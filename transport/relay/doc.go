@@ -31,5 +31,5 @@
 // # Threads
 //
 // Message and SessionEnded never block: long work runs in the background. The mutex is a
-// leaf lock. Callbacks are called without it.
+// leaf lock. Callbacks are called without it, except Config.Changed.
 package relay
