@@ -8,7 +8,7 @@ import (
 )
 
 // The log line of a port's change shows the change.
-func TestPortNews(t *testing.T) {
+func TestChangeText(t *testing.T) {
 	was := topology.Port{Device: "rdma0", Num: 1, Netdev: "p0", State: "ACTIVE", LinkMbps: 100000,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}}
 	const line = "rdma0:1 (p0) RoCE ACTIVE, link 100 Gb/s, no usable address"
@@ -27,7 +27,7 @@ func TestPortNews(t *testing.T) {
 			now := was
 			tt.change(&now)
 			if got := changeText(&now, &was, topology.AnyGID); got != tt.want {
-				t.Errorf("news %q, want %q", got, tt.want)
+				t.Errorf("text %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func TestSelf(t *testing.T) {
 
 // A connection whose first lanes all fail, although their paths were validated, waits for any path, like a connection
 // that has lost its lanes.
-func TestProvedWaysDoNotHold(t *testing.T) {
+func TestValidatedPathsFail(t *testing.T) {
 	nowhere := netip.MustParseAddr("::ffff:192.0.2.1")
 	tests := []struct {
 		name string

@@ -11,7 +11,7 @@ import (
 )
 
 // Memory is collected after work and when no data moves, and never during traffic.
-func TestTidier(t *testing.T) {
+func TestIdleGC(t *testing.T) {
 	type second struct {
 		work    bool
 		traffic bool
@@ -64,7 +64,7 @@ func TestTidier(t *testing.T) {
 }
 
 // Memory is not collected within half a second of the last data, whenever there was work.
-func TestTidierIsPatient(t *testing.T) {
+func TestIdleGCIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var moved atomic.Uint64
 		var collected atomic.Int32
@@ -87,7 +87,7 @@ func TestTidierIsPatient(t *testing.T) {
 }
 
 // Work that arrives during a collection, however long that takes, is followed by another collection.
-func TestTidierSlowCollection(t *testing.T) {
+func TestIdleGCSlowCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var collected atomic.Int32
 		var d *idleGC
@@ -107,7 +107,7 @@ func TestTidierSlowCollection(t *testing.T) {
 }
 
 // If there is no collector, no goroutine looks for traffic.
-func TestTidierThatKeepsGarbage(t *testing.T) {
+func TestIdleGCWithoutCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newIdleGC(clock.Clock{}, func() uint64 { t.Error("traffic is looked for"); return 0 }, nil, func(p *guard.Panic) { t.Error(p) })
 		d.noteWork()

@@ -26,7 +26,7 @@ func TestNeeds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := &Transport{conns: tt.conns, listeners: tt.listeners}
 			if got := tr.needsPeer(s); got != tt.want {
-				t.Errorf("needs says %v", got)
+				t.Errorf("needsPeer returns %v", got)
 			}
 		})
 	}

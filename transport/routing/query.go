@@ -104,7 +104,7 @@ func (a *query) run(ctx context.Context, thorough bool) {
 	defer cancel()
 	for ctx.Err() == nil {
 		r.solicit() // solicits again if a port has changed
-		news := r.events()
+		changed := r.events()
 		done, late := r.Discovery.Done(), settle.Done()
 		heardAll, settled := closed(done), closed(late) // read before queryNew looks at the neighbours
 		if heardAll {
@@ -118,7 +118,7 @@ func (a *query) run(ctx context.Context, thorough bool) {
 			return
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-done:
 		case <-late:
 		case <-ctx.Done():
