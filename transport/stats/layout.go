@@ -73,8 +73,8 @@ type header struct {
 	node             text8
 }
 
-// Relay counts the traffic that the process relays for other nodes. Its counters may be added to by any
-// goroutine.
+// Relay counts the traffic that the process relays for other nodes. Any goroutine may add to its counters, except
+// Device, whose one writer is the thread that forwards circuits over RDMA.
 type Relay struct {
 	_           structs.HostLayout
 	Circuits    atomic.Uint64 // open circuits
