@@ -54,6 +54,10 @@ func ReadFacts() (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
+	rma, err := captured("capi/rma.c", `ncclRmaPlugin_v(\d+)`)
+	if err != nil {
+		return nil, err
+	}
 	commands, err := commandTable()
 	if err != nil {
 		return nil, err
@@ -80,6 +84,8 @@ func ReadFacts() (*Facts, error) {
 	number(`with\s+Go\s+(\d+\.\d+)`, slices.MaxFunc(goVersion, strings.Compare))
 	number("ncclNetPlugin_v(\\d+)` to", least(net))
 	number("ncclNetPlugin_v\\d+` to `_v(\\d+)`", most(net))
+	number("ncclRmaPlugin_v(\\d+)` to", least(rma))
+	number("ncclRmaPlugin_v\\d+` to `_v(\\d+)", most(rma))
 	number("ncclTunerPlugin_v(\\d+)` to", least(tuner))
 	number("ncclTunerPlugin_v\\d+` to `_v(\\d+)`", most(tuner))
 	number(`vtables v(\d+) to`, least(net))

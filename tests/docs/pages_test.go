@@ -131,9 +131,24 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
+// directories returns the names of the repository's directories, without those of git and of builds.
+func directories(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "build" && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, regexp.QuoteMeta(e.Name()))
+		}
+	}
+	return names
+}
+
 // Paths in code spans exist. A path is one that begins with a directory of the repository.
 func TestPathsExist(t *testing.T) {
-	path := regexp.MustCompile("`((?:capi|docs|guard|handshake|ibv|ncclnet|tests|tools|transport|tuner)/[\\w./*-]+)`")
+	path := regexp.MustCompile("`((?:" + strings.Join(directories(t), "|") + ")/[\\w./*-]+)`")
 	for page, text := range read(t) {
 		for _, m := range path.FindAllStringSubmatch(text, -1) {
 			if found, err := filepath.Glob(filepath.Join(Root(), m[1])); err != nil || len(found) == 0 {
@@ -187,7 +202,10 @@ func TestNamedTestsAreThere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(files) == 0 { // not a package
+			if len(files) == 0 {
+				if strings.Contains(m[1], "/") { // else the word before is most likely no package
+					t.Errorf("%s names %s of %s, which is no package with tests", page, m[2], m[1])
+				}
 				continue
 			}
 			found++
