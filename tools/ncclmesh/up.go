@@ -230,7 +230,7 @@ func writeFlows(sys *system, mesh *facts.Mesh) {
 		if l.Allowed > 0 {
 			text += fmt.Sprintf("  of %.1f Gb/s one way", l.Allowed)
 		}
-		if max(l.Crowded[0], l.Crowded[1]) > 0.6 {
+		if l.Busy() >= 0 {
 			text += ", while other programs took the processors"
 		}
 		if l.Error != "" {

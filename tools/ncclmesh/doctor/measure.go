@@ -30,17 +30,13 @@ func flows(v *verdict) []facts.Flow {
 // flow is where one was.
 func (v *verdict) flow(f facts.Flow) spot { return v.across(f.From, f.To) }
 
-// crowd is the share of a node's processors that other programs have to take before they are to blame for what was measured.
-const crowd = 0.6
-
 // crowded says what other programs took of the processors, where it is so much that nothing can be told; else "".
 func (v *verdict) crowded(f facts.Flow) string {
-	for i, e := range []facts.End{f.From, f.To} {
-		if f.Crowded[i] >= crowd {
-			return fmt.Sprintf("other programs took %.0f %% of the processors of %s, and hardly any was idle: measure again without them", 100*f.Crowded[i], e.Node)
-		}
+	i := f.Busy()
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("other programs took %.0f %% of the processors of %s, and hardly any was idle: measure again without them", 100*f.Crowded[i], [...]facts.End{f.From, f.To}[i].Node)
 }
 
 // sure is what TCP does over one cable on any processor that runs such jobs, Gb/s.

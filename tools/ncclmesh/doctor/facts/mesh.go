@@ -2,6 +2,7 @@ package facts
 
 import (
 	"cmp"
+	"slices"
 
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/topology"
@@ -66,6 +67,15 @@ type Flow struct {
 	// Crowded is the share of the processors of each end that other programs took meanwhile, where hardly any was idle.
 	Crowded [2]float64 `json:"crowded"`
 	Error   string     `json:"error,omitempty"`
+}
+
+// crowd is the share of a node's processors that other programs have to take before they are to blame for what was measured.
+const crowd = 0.6
+
+// Busy returns the number of the end, 0 for From and 1 for To, whose processors other programs took, so that the figures say nothing of
+// the cable. It returns -1 if there is none.
+func (f *Flow) Busy() int {
+	return slices.IndexFunc(f.Crowded[:], func(share float64) bool { return share >= crowd })
 }
 
 // Relayed is what carried a measurement between two nodes without a common cable.
