@@ -83,6 +83,11 @@ func TestDoctorOfRelays(t *testing.T) {
 			tests = first[:1]
 		}
 		f, command := nodes(t, chain("abcd", rdma))
+		if !rdma { // without the node between there is nothing to measure, which is no success
+			if status, stdout, stderr := command("bench", "link", "a", "c"); status == 0 || stdout != "" || !strings.Contains(stderr, "no cable joins the hosts") {
+				t.Errorf("status %d, %s%s", status, stdout, stderr)
+			}
+		}
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("%s, RDMA %v", tt.name, rdma), func(t *testing.T) {
 				for node, setting := range tt.settings {
