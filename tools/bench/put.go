@@ -24,7 +24,7 @@ func (b *bench) put(plugin string, env []string, args ...string) work {
 	return w
 }
 
-// putThrough is the same through other nodes: see through.
+// putThrough is what a work of one-sided transfers gives through relays, each a letter, that do nothing else.
 func putThrough(relays string, of func(sample) float64, args ...string) side {
 	return side{of: of, work: func(b *bench, plugin string) work {
 		w := b.put(plugin, relayOnly, args...)

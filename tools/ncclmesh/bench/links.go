@@ -82,10 +82,11 @@ var errNoLinks = errors.New("no cable joins the hosts, and no path leads through
 // lowShare is how many percent of what link and PCIe allow a healthy cable carries at least, as ncclmesh doctor has it.
 const lowShare = 75
 
-// crowd is the share of an end's processors that other programs take from which a rate says nothing of the cable.
+// crowd is the share of an end's processors that other programs take from which a rate says nothing of the cable, as ncclmesh doctor
+// has it.
 const crowd = 0.6
 
-// judge says what is below that, unless other programs took the processors.
+// judge sets Below to the rates that are too low, unless other programs took the processors.
 func (l *Link) judge() {
 	if l.Below = l.low(); l.crowded() {
 		l.Below = []string{}
@@ -95,7 +96,8 @@ func (l *Link) judge() {
 // crowded reports whether other programs took the processors of an end.
 func (l *Link) crowded() bool { return max(l.Crowded[0], l.Crowded[1]) > crowd }
 
-// low returns the rates that are below that. Of sockets nobody knows what they should carry, nor of paths through other nodes.
+// low returns the names of the rates below lowShare percent of what link and PCIe allow. Of sockets nobody knows what they should
+// carry, nor of paths through other nodes.
 func (l *Link) low() []string {
 	low := []string{}
 	if len(l.ways[0]) == 0 || !l.ways[0][0].RDMA || l.Allowed <= 0 {
