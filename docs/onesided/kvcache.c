@@ -22,12 +22,13 @@ static void check(ncclmeshResult_t result)
 
 int main(int argc, char **argv)
 {
-	const int rank = argc == 3 ? atoi(argv[2]) : -1;
+	if (argc != 3)
+		return fprintf(stderr, "usage: %s ADDRESS:PORT RANK\n", argv[0]), 2;
+	const int rank = atoi(argv[2]);
 	const ncclmeshConn *peer;
 	ncclmeshComm_t comm;
 	unsigned char *cache;
-
-	check(ncclmeshCommInitRank(&comm, 2, argv[argc == 3], rank));
+	check(ncclmeshCommInitRank(&comm, 2, argv[1], rank));
 	check(ncclmeshAlloc((void **)&cache, (size_t)SLOTS * LAYERS * LAYER));
 	check(ncclmeshConnect(comm, 1 - rank, 0, cache, (size_t)SLOTS * LAYERS * LAYER));
 	check(ncclmeshConnectionSetup(comm));
