@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +11,6 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
-	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/draw"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
@@ -51,16 +51,14 @@ type exchange struct {
 	draws  *draw.Stream
 	begun  func() // called when the first operation begins
 	listen ncclnet.Handle
-	handle *[ncclnet.HandleSize]byte // of this side's listener
+	handle *[ncclnet.HandleSize]byte // of this side's listener; the other side's connect writes to it
 	send   ncclnet.Handle
 	recv   ncclnet.Handle
 	remote *onesided.Peer
 
 	model *model // of this side's target window, which the other side changes
-	mem   [6]*ibv.Memory
-	gpu   *adapter.GPUMemory // of the target window; nil: it is the host's
-	guard [][]byte           // of memory around windows, which nobody may write
 	own   [4]*onesided.Window
+	mem   [4]*buffers // one buffer each: a window, between borders that nobody may write
 	short *short
 	ended []*short
 
@@ -151,8 +149,8 @@ func (f *exchange) step() (moved, over bool, err error) {
 	if err != nil {
 		return moved, false, err
 	}
-	for _, g := range f.guard {
-		if !zero(g) {
+	for _, b := range f.mem {
+		if b != nil && !b.bordersIntact(0, b.each-2*border) {
 			return moved, false, errors.New("bytes outside a window were written")
 		}
 	}
@@ -185,7 +183,7 @@ func (f *exchange) connect() (moved, over bool, err error) {
 	o := f.other()
 	if f.send == 0 {
 		err = f.r.call("connect", func() (r ncclnet.Result) {
-			f.send, r = f.r.net.Connect(f.r.context, 0, o.wire())
+			f.send, r = f.r.net.Connect(f.r.context, 0, o.handle)
 			return r
 		})
 		moved = f.send != 0
@@ -205,9 +203,6 @@ func (f *exchange) connect() (moved, over bool, err error) {
 	}
 	return true, false, f.open()
 }
-
-// wire returns a copy of the handle for the other side's connect, the same each time.
-func (f *exchange) wire() *[ncclnet.HandleSize]byte { return f.handle }
 
 // open makes a peer of both connections, and registers the windows, in either order.
 func (f *exchange) open() error {
@@ -243,18 +238,17 @@ func (f *exchange) register() error {
 	slots := f.Window
 	each := (f.Largest + 7) / 8 * 8
 	for i, n := range []int{aimed: max(8, 2*each), signals: control, static: max(8, 2*each), scratch: max(8, 2*slots*each)} {
-		allocate := f.allocate
-		if i == aimed && f.Memory == GPUMemory {
-			allocate = f.allocateGPU
+		kind := HostMemory
+		if i == aimed {
+			kind = f.Memory
 		}
-		b, w, err := allocate(i, n)
+		b, err := f.allocate(i, n, kind)
 		if err != nil {
 			return err
 		}
-		f.own[i] = w
 		switch i {
 		case aimed:
-			f.model.bytes = b
+			f.model.bytes, f.model.gpu = b, f.mem[i].gpu != nil
 		case static:
 			fill(b, f.model.key, 0)
 		case scratch:
@@ -264,31 +258,18 @@ func (f *exchange) register() error {
 	return nil
 }
 
-// allocate makes a window of n bytes, with a border before and after it.
-func (f *exchange) allocate(i, n int) ([]byte, *onesided.Window, error) {
-	var err error
-	if f.mem[i], err = ibv.Alloc(border + n + border); err != nil {
-		return nil, nil, err
+// allocate makes window i of n bytes in a kind of memory, and returns its bytes.
+func (f *exchange) allocate(i, n int, kind string) (b []byte, err error) {
+	if f.mem[i], err = f.r.newBuffers(1, n, kind, false); err != nil {
+		return nil, err
 	}
-	all := f.mem[i].Bytes()
-	b := all[border : border+n]
-	f.guard = append(f.guard, all[:border], all[border+n:border+n+border])
-	w, err := f.r.windows().Register(lane.HostMemory, ibv.AddrOf(&b[0]), uintptr(n))
-	return b, w, err
-}
-
-// allocateGPU is allocate in a GPU's memory.
-func (f *exchange) allocateGPU(_, n int) ([]byte, *onesided.Window, error) {
-	m, err := f.r.world.Fabric.NewGPUMemory(border + n + border)
-	if err != nil {
-		return nil, nil, err
+	b, addr := f.mem[i].at(0, n)
+	registered := lane.HostMemory
+	if f.mem[i].gpu != nil {
+		registered = lane.GPUMemory
 	}
-	f.r.gpus = append(f.r.gpus, m)
-	f.gpu, f.model.gpu = m, true
-	all := m.Bytes()
-	f.guard = append(f.guard, all[:border], all[border+n:border+n+border])
-	w, err := f.r.windows().Register(lane.GPUMemory, m.Addr()+border, uintptr(n))
-	return all[border : border+n], w, err
+	f.own[i], err = f.r.windows().Register(registered, addr, uintptr(n))
+	return b, err
 }
 
 // A shared is a window with a word that all other sides of a rank's exchanges add to.
@@ -461,17 +442,10 @@ func (f *exchange) free() int {
 // issue notes an operation that has begun.
 func (f *exchange) issue(is issued, err error) error {
 	if err != nil || is.op == 0 {
-		return f.class(fmt.Errorf("%s: operation %d: %w", is.what, is.op, cmpErr(err)))
+		return f.class(fmt.Errorf("%s: operation %d: %w", is.what, is.op, cmp.Or(err, errors.New("it did not begin"))))
 	}
 	f.ops = append(f.ops, is)
 	return nil
-}
-
-func cmpErr(err error) error {
-	if err == nil {
-		return errors.New("it did not begin")
-	}
-	return err
 }
 
 // drawSignal draws a signal. Each makes its word larger, so that the words tell how many signals have changed them.
@@ -632,13 +606,10 @@ func (f *exchange) close() error {
 // freeMemory frees the memory of the windows, which have ended.
 func (f *exchange) freeMemory() error {
 	var errs []error
-	for _, m := range f.mem {
-		if m != nil {
-			errs = append(errs, m.Free())
+	for _, b := range f.mem {
+		if b != nil {
+			errs = append(errs, b.free())
 		}
-	}
-	if f.gpu != nil {
-		errs = append(errs, f.gpu.Free())
 	}
 	if f.short != nil {
 		f.ended = append(f.ended, f.short)

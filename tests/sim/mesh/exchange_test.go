@@ -47,7 +47,7 @@ func TestExchangeProcessDies(t *testing.T)         { exchange(t, TestProcessDies
 // another: parts of puts and signals are lost, sent again, and lost again over the lanes that were to carry them.
 func TestExchangeBursts(t *testing.T) { exchangeBursts(t, mesh.HostMemory) }
 
-// So they do in GPU memory, where what a device writes arrives late.
+// The bursts of TestExchangeBursts, with windows in GPU memory, where the bytes that a device writes arrive late.
 func TestExchangeGPUBursts(t *testing.T) { exchangeBursts(t, mesh.GPUMemory) }
 
 func exchangeBursts(t *testing.T, memory string) {

@@ -19,10 +19,8 @@ const (
 // memories are the kinds of memory, as a scenario's text has them.
 var memories = []string{GPUMemory, DMABufs, MixedMemory}
 
-// ptrCUDA is NCCL's type of a pointer to GPU memory.
-const ptrCUDA = 2
-
-// buffers is the memory of one end of a connection: a buffer for each message in flight, with a border before and after it.
+// buffers is the memory of one end of a connection: a buffer for each message in flight, with a border before and after it. A window of
+// an exchange is one such buffer.
 type buffers struct {
 	host *ibv.Memory        // nil: the memory is a GPU's
 	gpu  *adapter.GPUMemory // nil: it is the host's
@@ -33,7 +31,7 @@ type buffers struct {
 	window int
 }
 
-// newBuffers allocates buffers for messages of up to room bytes, in the memory that the connection's kind says for that end.
+// newBuffers allocates buffers of room bytes each, in the memory that a connection of that kind has at its sender or its receiver.
 func (r *Rank) newBuffers(window, room int, kind string, sender bool) (*buffers, error) {
 	b := &buffers{window: window, each: border + (room+7)/8*8 + border}
 	size := window * b.each
@@ -67,12 +65,12 @@ func (b *buffers) register(r *Rank, comm ncclnet.Handle, kind string) (ncclnet.H
 		if err != nil {
 			return 0, err
 		}
-		mr, result = r.net.RegMrDmaBuf(comm, b.addr, uintptr(len(b.all)), ptrCUDA, 0, fd)
+		mr, result = r.net.RegMrDmaBuf(comm, b.addr, uintptr(len(b.all)), ncclnet.NCCL_PTR_CUDA, 0, fd)
 		if err := syscall.Close(fd); err != nil {
 			return 0, err
 		}
 	default:
-		mr, result = r.net.RegMr(comm, b.addr, uintptr(len(b.all)), ptrCUDA)
+		mr, result = r.net.RegMr(comm, b.addr, uintptr(len(b.all)), ncclnet.NCCL_PTR_CUDA)
 	}
 	return mr, r.failed("regMr", result)
 }
