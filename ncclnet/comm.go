@@ -101,11 +101,7 @@ func (n *Net) register(h Handle, addr, length uintptr, ptrType, bit int,
 	if err != nil {
 		return 0, err
 	}
-	m := n.process.mesh.Load()
-	if m == nil {
-		return 0, errNotOpen
-	}
-	if err := m.checkType(ptrType, bit); err != nil {
+	if err := n.checkType(ptrType, bit); err != nil {
 		return 0, err
 	}
 	if addr == 0 && length > 0 || addr+length < addr {

@@ -74,7 +74,11 @@ var ptrNames = []string{"NCCL_PTR_HOST", "NCCL_PTR_CUDA", "NCCL_PTR_DMABUF"}
 
 // checkType returns an error unless memory of NCCL's type may be registered with a call that takes one of two bits: CUDA by its address,
 // DMABUF by a descriptor.
-func (m *mesh) checkType(ptrType, bit int) error {
+func (n *Net) checkType(ptrType, bit int) error {
+	m := n.process.mesh.Load()
+	if m == nil {
+		return errNotOpen
+	}
 	offered := m.ptrSupport()
 	switch {
 	case ptrType == NCCL_PTR_HOST, ptrType == NCCL_PTR_CUDA && offered&bit != 0:
