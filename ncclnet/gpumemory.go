@@ -109,32 +109,41 @@ func (m *mesh) bypass(c Caller, getenv func(string) string) string {
 	if !m.gpu.GPUDirectRDMAWithVMM || m.device.TCP || c.Version < nccl2_29_7 {
 		return ""
 	}
-	set := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	if m.offersRMA() && c.Version >= nccl2_30_7 {
-		switch set("NCCL_GIN_TYPE") {
+		switch strings.TrimSpace(getenv("NCCL_GIN_TYPE")) {
 		case "0", "2":
 			return ""
 		}
 		return "GPU-initiated networking that adapters do without a proxy (GDAKI), which NCCL prefers where they can, does not use the mesh and may choose " +
 			"cables that do not lead to the peer: NCCL_GIN_TYPE=2 makes NCCL use its proxy, which uses the mesh"
 	}
-	var open []string
-	for _, name := range []string{"NCCL_GIN_TYPE", "NCCL_NUM_RMA_CTX"} {
-		if set(name) != "0" {
-			open = append(open, name+"=0")
-		}
-	}
-	keepers := ""
-	switch len(open) {
-	case 0:
+	_, on := oneSidedSwitches(getenv)
+	if len(on) == 0 {
 		return ""
-	case 1:
-		keepers = open[0] + " keeps"
-	case 2:
-		keepers = open[0] + " and " + open[1] + " keep"
 	}
 	return "NCCL's own one-sided communication (symmetric windows, ncclPutSignal, GPU-initiated networking) does not use the mesh and may choose cables that do not lead to the peer: " +
-		keepers + " programs from it"
+		keepFromIt(on)
+}
+
+// oneSidedSwitches returns the settings that keep programs from one-sided communication, as NAME=0: the ones in effect, and the others.
+func oneSidedSwitches(getenv func(string) string) (off, on []string) {
+	for _, name := range []string{"NCCL_GIN_TYPE", "NCCL_NUM_RMA_CTX"} {
+		if setting := name + "=0"; strings.TrimSpace(getenv(name)) == "0" {
+			off = append(off, setting)
+		} else {
+			on = append(on, setting)
+		}
+	}
+	return off, on
+}
+
+// keepFromIt returns the text that settings of oneSidedSwitches keep programs from one-sided communication.
+func keepFromIt(settings []string) string {
+	verb := " keeps"
+	if len(settings) > 1 {
+		verb = " keep"
+	}
+	return strings.Join(settings, " and ") + verb + " programs from it"
 }
 
 // nccl2_29_7 is the first NCCL whose own one-sided back ends work beside a network plugin.

@@ -3,7 +3,6 @@ package ncclnet
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"ncclmesh/ncclnet/rma"
 	"ncclmesh/transport"
@@ -93,14 +92,8 @@ func (n *Net) rmaInit(logger Logger, version int) (Handle, error) {
 // describeRMA returns the log line of one-sided communication that is offered.
 func describeRMA(getenv func(string) string) string {
 	line := "one-sided communication (ncclPutSignal, GPU-initiated networking by NCCL's proxy) can use the mesh"
-	var closed []string
-	for _, name := range []string{"NCCL_GIN_TYPE", "NCCL_NUM_RMA_CTX"} {
-		if strings.TrimSpace(getenv(name)) == "0" {
-			closed = append(closed, name+"=0")
-		}
-	}
-	if len(closed) > 0 {
-		line += "; " + strings.Join(closed, " and ") + " keeps programs from it"
+	if off, _ := oneSidedSwitches(getenv); len(off) > 0 {
+		line += "; " + keepFromIt(off)
 	}
 	return line
 }

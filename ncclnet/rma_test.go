@@ -210,6 +210,7 @@ func TestBypassOfRMA(t *testing.T) {
 		{23007, map[string]string{"NCCL_GIN_TYPE": "2"}, "", "can use the mesh"},
 		{23007, map[string]string{"NCCL_GIN_TYPE": "0"}, "", "; NCCL_GIN_TYPE=0 keeps programs from it"},
 		{23007, map[string]string{"NCCL_NUM_RMA_CTX": "0"}, proxy, "; NCCL_NUM_RMA_CTX=0 keeps programs from it"},
+		{23007, map[string]string{"NCCL_GIN_TYPE": "0", "NCCL_NUM_RMA_CTX": " 0"}, "", "; " + both},
 		{23004, nil, both, "can use the mesh"}, // which never uses a plugin's
 		{22907, nil, both, "can use the mesh"},
 		{22809, nil, "", "can use the mesh"},
