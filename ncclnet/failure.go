@@ -20,7 +20,7 @@ type failure struct {
 	mu     sync.Mutex
 	logged string // the last error that was logged
 	since  time.Time
-	warned bool // lostErrors was logged
+	warned bool // lostErrors was logged, or is not true of the NCCLs that can use the object
 }
 
 // record reports whether an error has to be logged, and whether lostErrors has to be logged because NCCL has continued

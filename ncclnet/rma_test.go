@@ -176,6 +176,30 @@ func (n *testNet) putAndSignal(groups [2]Handle, m *ibv.Memory) {
 	}
 }
 
+// NCCL asks for the error of a group until the program ends its communicator. That is one line in the log, and nothing is wrong with the
+// NCCL that asks.
+func TestRMAErrorIsAskedFor(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		n := newRMANet(t)
+		ctx := n.rmaInit()
+		groups := n.rmaGroup(ctx)
+		series, r := n.RMACreateContext(groups[0], 1)
+		n.ok("createContext", r)
+		n.Panicked("iput", groups[0], "a mistake", nil)
+		n.logged()
+		for range 3 {
+			if failed, r := n.RMALastError(series); !failed || r != ncclSuccess {
+				t.Errorf("queryLastError: %v, %v", failed, r)
+			}
+			transporttest.WorldOf(t).Sleep(useAfterFailure)
+		}
+		if log := n.logged(); strings.Count(log, "\n") != 0 || !strings.Contains(log, "queryLastError: ") {
+			t.Errorf("log:\n%s", log)
+		}
+		n.ok("RMA finalize", n.RMAFinalize(ctx))
+	})
+}
+
 // Where GPU memory is not offered there are no devices, and init holds nothing, because NCCL does not call finalize then.
 func TestRMANotOffered(t *testing.T) {
 	n := newTestNet(t)

@@ -74,7 +74,7 @@ func (n *Net) rmaConnect(wires []*[HandleSize]byte, rank int, listen Handle) (Ha
 	if err != nil {
 		return 0, err
 	}
-	g := &rmaGroup{Group: group, ctx: l.ctx}
+	g := &rmaGroup{Group: group, ctx: l.ctx, failure: failure{warned: true}} // the NCCLs with an RMA interface lose no errors
 	if g.handle, err = n.rmaGroups.put(g); err != nil {
 		return 0, errors.Join(err, group.Close())
 	}
