@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"ncclmesh/ncclnet/rma"
 	"ncclmesh/tests/sim/bus"
 	"ncclmesh/tests/sim/world"
+	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane"
@@ -28,7 +27,7 @@ type mesh struct {
 	t      *testing.T
 	cables []*world.Cable
 	ranks  []*rank
-	log    lines
+	log    transporttest.Log
 }
 
 // A rank is a process with its side of a group.
@@ -44,18 +43,6 @@ type rank struct {
 	mem       *ibv.Memory
 	data      *rma.Window // a slot for each rank that writes into it, and then a slot for each that is read from
 	words     *rma.Window // of signals
-}
-
-// lines is what the transports and groups log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
 }
 
 // shapes are the meshes of the tests: which machines have a cable.
@@ -93,7 +80,7 @@ func onMesh(t *testing.T, shape string, rdma bool, f func(m *mesh)) {
 				r.end()
 			}
 			if t.Failed() {
-				t.Log(m.log.text.String())
+				t.Log(&m.log)
 			}
 		}()
 		f(m)

@@ -21,6 +21,13 @@ func (l *Log) Write(b []byte) (int, error) {
 	return l.buf.Write(b)
 }
 
+// String returns all that was logged.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 // Count is how often s is in the log.
 func (l *Log) Count(s string) int {
 	l.mu.Lock()
