@@ -31,9 +31,6 @@ func (g *Group) NewContext(n int) (*Context, error) {
 	return &Context{g, n}, nil
 }
 
-// Group returns the context's group.
-func (c *Context) Group() *Group { return c.g }
-
 // Destroy ends the use of a context. Operations that have not begun are dropped; those that have begun continue, and nobody is
 // told of their ends.
 func (c *Context) Destroy() {

@@ -77,9 +77,6 @@ func Connect(c Config) (*Group, error) {
 	return g, nil
 }
 
-// Ranks returns the number of ranks.
-func (g *Group) Ranks() int { return len(g.links) }
-
 // Close ends all operations and windows, and closes the connections. The other ranks may have operations under way to this one, which
 // then fail there.
 func (g *Group) Close() error {

@@ -13,7 +13,6 @@ import (
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/onesided"
 )
 
 const (
@@ -217,7 +216,6 @@ func (m *meeting) join(r int) error {
 		}
 		out, in := c.conn, t.conn
 		c.conn, t.conn = nil, nil // they are the space's, even after an error
-		var p *onesided.Peer
 		p, err := m.g.space.Connect(out, in)
 		if err != nil {
 			return err
