@@ -42,7 +42,7 @@ type rmaGroup struct {
 	failure failure
 }
 
-// An rmaSeries is a context of a group: the word context is taken.
+// An rmaSeries is NCCL's rmaCtx: a context of a group, which is a number of series of operations. An rmaContext is what init has opened.
 type rmaSeries struct {
 	*rma.Context
 	group *rmaGroup

@@ -12,7 +12,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-func TestRails(t *testing.T) {
+func TestVDevicesFor(t *testing.T) {
 	const first, second = "/sys/devices/pci0000:00/0000:00:00.0/0000:01:00.0", "/sys/devices/pci0002:00/0002:00:00.0/0002:01:00.0"
 	gb10 := topology.Device{Name: "mesh0", Mbps: 252060, Payload: 223324, PCIPath: first, Slots: []topology.Slot{{PCIPath: first, NUMA: 0}, {PCIPath: second, NUMA: 0}}}
 	with := func(f func(*topology.Device)) topology.Device {
