@@ -50,6 +50,37 @@ func TestManyOutstanding(t *testing.T) {
 	}
 }
 
+// Posting and testing allocate nothing: to this rank, where no other goroutine takes part, while time stands still.
+func TestPostingAllocatesNothing(t *testing.T) {
+	onMesh(t, "one machine", true, func(m *mesh) {
+		m.open()
+		r := m.ranks[0]
+		c := r.context(1)
+		_, from := r.slot(0)
+		_, at := r.slot(1)
+		word, there := r.word(0)
+		signal := add(there, 1)
+		must := func(q rma.Request, err error) {
+			if q == 0 || err != nil {
+				t.Fatal(q, err)
+			}
+			if done, err := r.group.Test(q); !done || err != nil {
+				t.Fatalf("done %v, error %v", done, err)
+			}
+		}
+		const runs = 100
+		if n := testing.AllocsPerRun(runs, func() {
+			must(c.PutSignal(0, from, 64, at, 0, signal))
+			must(c.Get(0, from, 64, at, 0))
+		}); n != 0 {
+			t.Errorf("a put with a signal and a get allocate %v times", n)
+		}
+		if n := word.Load(); n != runs+1 { // AllocsPerRun calls once more than it is told
+			t.Errorf("%d signals of %d have come", n, runs+1)
+		}
+	})
+}
+
 // An operation on a window that the other rank registers later waits for it. Operations behind it wait too, and their order stays.
 func TestWindowIsRegisteredLater(t *testing.T) {
 	onMesh(t, "pair", true, func(m *mesh) {
