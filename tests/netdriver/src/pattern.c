@@ -171,23 +171,35 @@ size_t canary_check(const void *data, size_t size)
 	return size;
 }
 
-static void open_host(struct region *region, size_t body, size_t page)
+static size_t page_size(void)
 {
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* whole_pages: how many bytes the pages of size bytes have. */
+static size_t whole_pages(size_t size)
+{
+	return (size + page_size() - 1) / page_size() * page_size();
+}
+
+void region_open_host(struct region *region, size_t size)
+{
+	size_t page = page_size(), body = whole_pages(size);
 	unsigned char *map = mmap(NULL, body + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (map == MAP_FAILED || mprotect(map + page, body, PROT_READ | PROT_WRITE))
 		die("cannot map %zu bytes for messages; --max or --comms may be too large", body);
 	*region = (struct region){.base = map + page, .size = body, .map = map, .map_size = body + 2 * page};
+	canary_fill(region->base, region->size);
 }
 
 void region_open(struct region *region, size_t size)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (size + page - 1) / page * page;
-
-	if (memory_kind() == MEMORY_HOST)
-		open_host(region, body, page);
-	else
-		*region = (struct region){.base = memory_allocate(body), .size = body};
+	if (memory_kind() == MEMORY_HOST) {
+		region_open_host(region, size);
+		return;
+	}
+	*region = (struct region){.base = memory_allocate(whole_pages(size)), .size = whole_pages(size)};
 	canary_fill(region->base, region->size);
 }
 

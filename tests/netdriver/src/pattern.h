@@ -51,6 +51,7 @@ struct region {
 };
 
 void region_open(struct region *region, size_t size);
+void region_open_host(struct region *region, size_t size); /* in the host's memory, of whatever kind the others are */
 void region_close(struct region *region);
 
 /* A seeded stream of numbers. */

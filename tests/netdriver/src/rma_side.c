@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "log.h"
 #include "memory.h"
@@ -92,17 +91,7 @@ static uint64_t still_key(const struct side *s, int rank)
 
 void window_open(struct side *s, struct window *w, size_t size, bool in_host, uint64_t flags)
 {
-	if (in_host && memory_kind() != MEMORY_HOST) {
-		size = (size + 4095) / 4096 * 4096;
-		w->region = (struct region){.size = size, .map_size = size};
-		w->region.map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (w->region.map == MAP_FAILED)
-			die("cannot map %zu bytes for a window", size);
-		w->region.base = w->region.map;
-		canary_fill(w->region.base, size);
-	} else {
-		region_open(&w->region, size);
-	}
+	(in_host ? region_open_host : region_open)(&w->region, size);
 	if (flags)
 		zero(w);
 	side_need(s, rma_reg(s->rma, s->coll, w->region.base, w->region.size, flags, &w->mhandle), "regMrSym");
@@ -347,7 +336,6 @@ void side_check(struct side *s)
 	}
 }
 
-/* step moves a side on in a phase. It reports whether the phase is over. */
 bool side_step(struct side *s, unsigned long goal, bool *moved)
 {
 	bool over = true;
