@@ -2,7 +2,6 @@
  * ncclRmaPlugin_v13 to v15, where SELFPLUGIN_GPU offers a GPU's memory. The ranks are processes of one machine: each copies to and from
  * the memory of the others, with the tables of their windows in it, and all hold one lock while they change a word.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -155,24 +154,11 @@ static ncclResult_t create_context_v14(void *collComm, ncclRmaConfig_v14_t *conf
 	return create_context(collComm, ctx);
 }
 
-/* Where memory can be reached: a GPU's at another address. */
-static void *reach(void *data, size_t size, int type)
-{
-	void *(*alias)(const void *at, size_t length), *found = dlsym(RTLD_DEFAULT, "fakecuda_alias");
-
-	if (type != NCCL_PTR_CUDA)
-		return data;
-	if (!found)
-		return NULL;
-	memcpy(&alias, &found, sizeof alias);
-	return alias(data, size);
-}
-
 static ncclResult_t reg(void *collComm, void *data, size_t size, int type, void **mhandle)
 {
 	struct coll *c = collComm;
 	struct entry *e = &c->table.entries[c->windows];
-	void *bytes = reach(data, size, type);
+	void *bytes = type == NCCL_PTR_CUDA ? self_reach(data, size) : data;
 
 	if (!bytes || c->windows == MAX_WINDOWS)
 		return ncclInvalidArgument;

@@ -300,21 +300,27 @@ static ncclResult_t add_mr(struct end *end, struct mr own, void **mhandle)
 }
 
 /* A GPU's memory is the one of tests/fakecuda, which says where it can be reached. */
+void *self_reach(const void *data, size_t size)
+{
+	void *(*alias)(const void *at, size_t length), *found = dlsym(RTLD_DEFAULT, "fakecuda_alias");
+
+	memcpy(&alias, &found, sizeof alias);
+	return alias ? alias(data, size) : NULL;
+}
+
 ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhandle)
 {
-	void *(*alias)(const void *at, size_t length), *bytes = data, *found = dlsym(RTLD_DEFAULT, "fakecuda_alias");
 	struct end *end = comm;
+	void *bytes = data;
 
 	GUARD();
 	*mhandle = NULL;
 	if (GONE(end))
 		return ncclInvalidArgument;
-	if (type == NCCL_PTR_CUDA && gpu_pointers() & NCCL_PTR_CUDA && found) {
-		memcpy(&alias, &found, sizeof alias);
-		bytes = alias(data, size);
-	} else if (type != NCCL_PTR_HOST && !(type == NCCL_PTR_CUDA && fault("reg-any"))) {
+	if (type == NCCL_PTR_CUDA && gpu_pointers() & NCCL_PTR_CUDA)
+		bytes = self_reach(data, size);
+	else if (type != NCCL_PTR_HOST && !(type == NCCL_PTR_CUDA && fault("reg-any")))
 		bytes = NULL;
-	}
 	return bytes ? add_mr(end, (struct mr){.base = data, .size = size, .bytes = bytes}, mhandle) : ncclInvalidArgument;
 }
 

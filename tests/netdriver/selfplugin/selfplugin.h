@@ -32,6 +32,7 @@ ncclResult_t self_listen(int dev, void *opaque, void **listenComm);
 ncclResult_t self_connect(int dev, void *opaque, void **sendComm);
 ncclResult_t self_accept(void *listenComm, void **recvComm);
 ncclResult_t self_close(void *comm);
+void *self_reach(const void *data, size_t size); /* where a GPU's memory can be read and written; NULL for other memory */
 ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhandle);
 ncclResult_t self_reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
 ncclResult_t self_dereg(void *comm, void *mhandle);

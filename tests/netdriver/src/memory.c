@@ -161,7 +161,7 @@ int memory_dmabuf(const void *data, size_t size, size_t *offset)
 	enter();
 	if (cuda.handle((void *)&fd, (uintptr_t)data - *offset, (*offset + size + page - 1) / page * page,
 	                CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0))
-		return -1;
+		die("CUDA gives no DMA-BUF of %zu bytes of GPU memory", size);
 	return fd;
 }
 
@@ -176,8 +176,6 @@ ncclResult_t memory_reg(struct net *net, void *comm, void *data, size_t size, vo
 	if (kind != MEMORY_DMABUF || !net->regMrDmaBuf)
 		return net_reg(net, comm, data, size, NCCL_PTR_CUDA, mhandle);
 	fd = memory_dmabuf(data, size, &offset);
-	if (fd < 0)
-		die("CUDA gives no DMA-BUF of %zu bytes of GPU memory", size);
 	result = net_reg_dmabuf(net, comm, data, size, NCCL_PTR_CUDA, offset, fd, mhandle);
 	close(fd);
 	return result;

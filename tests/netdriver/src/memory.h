@@ -38,7 +38,7 @@ void memory_get(void *to, const void *from, size_t size);
 /* memory_reg registers a part of a region as NCCL does; the descriptor of a DMA-BUF is closed before it returns. */
 ncclResult_t memory_reg(struct net *net, void *comm, void *data, size_t size, void **mhandle);
 
-/* memory_dmabuf returns a descriptor of the pages that the range of device memory lies in, and its offset there; -1 for none. */
+/* memory_dmabuf returns a descriptor of the pages that the range of device memory lies in, and its offset there; it dies when CUDA gives none. */
 int memory_dmabuf(const void *data, size_t size, size_t *offset);
 
 #endif

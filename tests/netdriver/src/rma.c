@@ -117,8 +117,6 @@ static ncclResult_t reg_dmabuf(struct rma *rma, void *collComm, void *data, size
 	int fd = memory_dmabuf(data, size, &offset);
 	ncclResult_t r;
 
-	if (fd < 0)
-		die("CUDA gives no DMA-BUF of %zu bytes of GPU memory", size);
 	if (rma->version == 13)
 		r = ((rmaRegMrSymDmaBuf_v13 *)rma->table->regMrSymDmaBuf)(collComm, data, size, NCCL_PTR_CUDA, offset, fd, flags, mhandle, &gin);
 	else
