@@ -30,7 +30,7 @@ void side_need(const struct side *s, ncclResult_t result, const char *call)
 	watchdog_fed();
 }
 
-/* Words of signals: a counter of messages and one of acknowledgements for each context and rank, and then one that all add to. */
+/* Words of signals: a counter of messages and one of acknowledgements for each context and rank, and then two that all add to. */
 static size_t arrivals(const struct side *s, int context, int from)
 {
 	return (size_t)(context * side_ranks(s) + from) * 8;
@@ -44,6 +44,11 @@ static size_t acknowledgements(const struct side *s, int context, int from)
 size_t side_shared(const struct side *s)
 {
 	return 2 * arrivals(s, s->contexts, 0);
+}
+
+size_t side_judged(const struct side *s)
+{
+	return side_shared(s) + 8;
 }
 
 uint64_t side_word(const struct side *s, size_t offset)
@@ -150,7 +155,7 @@ void side_open(struct side *s, int depth, void *wrong_ctx)
 	}
 	side_connect(s, wrong_ctx, false);
 	side_need(s, rma_create_context(s->rma, s->coll, s->contexts, &s->ctx), "createContext");
-	window_open(s, &s->words, side_shared(s) + 8, words_in_host, NCCL_NET_MR_FLAG_FORCE_SO | NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET);
+	window_open(s, &s->words, side_judged(s) + 8, words_in_host, NCCL_NET_MR_FLAG_FORCE_SO | NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET);
 	s->thread = (struct rma_thread){
 		.rma = s->rma, .gin = s->gin, .coll = s->coll, .ctx = s->ctx, .flush_mhandle = s->words.mhandle, .nranks = side_ranks(s),
 		.contexts = s->contexts, .depth = depth,

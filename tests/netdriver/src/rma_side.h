@@ -68,9 +68,11 @@ void window_open(struct side *s, struct window *w, size_t size, bool in_host, ui
 void window_close(struct side *s, struct window *w);
 void side_register_phase(struct side *s);
 
-/* side_word reads a word of signals; side_shared is the offset of the one that all ranks add to. */
+/* side_word reads a word of signals; side_shared is the offset of the one that all ranks add to, side_judged of the one that counts the ranks
+ * that have judged a death. */
 uint64_t side_word(const struct side *s, size_t offset);
 size_t side_shared(const struct side *s);
+size_t side_judged(const struct side *s);
 
 /* side_push queues an operation; false: the queue is full. */
 bool side_push(struct side *s, enum rma_verb verb, const struct rma_call *call, unsigned long *number);

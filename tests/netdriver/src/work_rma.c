@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -228,6 +227,38 @@ static bool told(const struct side *s)
 	return true;
 }
 
+/*
+ * await_judgements tells the other survivors that this rank has judged, and waits until they have: a rank that has left looks dead to them. A
+ * survivor is not waited for when the queue to it has failed: either that was judged to be wrong, or the survivor has judged and left.
+ */
+static void await_judgements(struct side *s)
+{
+	int n = side_ranks(s);
+	unsigned long numbers[n];
+	unsigned idle = 0;
+	bool waiting = true;
+
+	memset(numbers, 0, sizeof numbers);
+	while (waiting) {
+		uint64_t others = 0;
+
+		waiting = false;
+		for (int peer = 0; peer < n; peer++) {
+			struct rma_call call = flow_signal(s, &s->flows[peer], side_judged(s), 1);
+
+			if (peer == s->job->opt.die_rank || peer == side_rank(s) ||
+			    atomic_load(&rma_thread_queue(&s->thread, 0, peer)->result) != ncclSuccess)
+				continue;
+			others++;
+			if (!numbers[peer])
+				side_push(s, RMA_PUT, &call, &numbers[peer]);
+			waiting = waiting || !numbers[peer] || !rma_thread_done(&s->thread, &call, numbers[peer]);
+		}
+		waiting = waiting || side_word(s, side_judged(s)) < others;
+		progress_idle(&idle);
+	}
+}
+
 _Noreturn void work_rmadie(struct job *job)
 {
 	struct random r = {mix(job->opt.seed ^ 0xdead)};
@@ -273,7 +304,7 @@ _Noreturn void work_rmadie(struct job *job)
 
 		slowest = ms > slowest ? ms : slowest;
 	}
-	nanosleep(&(struct timespec){.tv_sec = 1}, NULL); /* the other survivors judge too */
+	await_judgements(&p.sides[1]);
 	play_close(job, &p);
 	report_death(job, slowest);
 	report_close(job, wrongs() == 0, wrongs());
