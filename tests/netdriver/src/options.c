@@ -46,7 +46,7 @@ static const char help[] =
 "  --seed S               of contents, and of what soak and die do (1)\n"
 "  --duration SECONDS     soak: how long (10)\n"
 "  --messages N           soak: how many messages a connection carries, instead of a duration\n"
-"  --until FILE           soak, idle, collectives: again and again until there is such a file\n"
+"  --until FILE           soak, idle, collectives, rma: again and again until there is such a file\n"
 "  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
 "  --progress ROUNDS      soak: how often it says how far it is (every 5 seconds)\n"
 "\n"

@@ -135,13 +135,14 @@ void work_rma(struct job *job)
 		rendezvous_barrier(&job->rv);
 		return;
 	}
-	for (int phase = 0; phase < PHASES; phase++) {
-		say("GIN: phase %d begins", phase);
+	/* With --until the last phase is repeated. */
+	for (unsigned long phase = 0; phase < PHASES || (job->opt.until && rendezvous_from_root(&job->rv, !work_over(job))); phase++) {
+		say("GIN: phase %lu begins", phase);
 		for (bool over[2] = {false}; !over[0] || !over[1];) {
 			bool moved = false;
 
 			for (int i = 0; i < 2; i++)
-				over[i] = side_step(&p.sides[i], each * (unsigned long)(phase + 1), &moved);
+				over[i] = side_step(&p.sides[i], each * (phase + 1), &moved);
 			if (moved) {
 				idle = 0;
 				watchdog_fed();
@@ -149,10 +150,10 @@ void work_rma(struct job *job)
 				progress_idle(&idle);
 			}
 		}
-		for (int i = 0; i < 2; i++) {
-			if (p.sides[i].registered == phase + 1)
+		for (int i = 0; i < 2 && phase + 1 < PHASES; i++) {
+			if (p.sides[i].registered == p.sides[i].phase + 1)
 				side_register_phase(&p.sides[i]);
-			p.sides[i].phase = phase + 1 < PHASES ? phase + 1 : phase;
+			p.sides[i].phase++;
 		}
 		rendezvous_barrier(&job->rv); /* the words of the next phase go on from these */
 	}
