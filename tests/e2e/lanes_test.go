@@ -65,8 +65,9 @@ var (
 	twoMixed = cabling{pairs: "ab bc ca", each: 2, plain: "c"}
 )
 
-// progress is what the driver says of how far it is: in a soak with --progress, and of each size of a collective.
-const progress = `^# soak: \d+ s, |^ +\d+ +\d+ `
+// progress is what the driver says of how far it is: in a soak with --progress, of each size of a collective, and of each phase of
+// one-sided communication.
+const progress = `^# soak: \d+ s, |^ +\d+ +\d+ |GIN: phase \d+ begins$`
 
 // moves waits until the first rank says how far it is once more.
 func (j *job) moves() {
