@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,7 @@ func run(t *testing.T, f *fabric.Fabric, dir string, n int, command []string, ar
 	outputs, errs = make([]string, n), make([]error, n)
 	var all sync.WaitGroup
 	for rank := range n {
-		cmd := f.Command(context.Background(), f.Nodes[rank], command[0], append(append(append([]string{}, command[1:]...), address), args(rank)...)...)
+		cmd := f.Command(context.Background(), f.Nodes[rank], command[0], slices.Concat(command[1:], []string{address}, args(rank))...)
 		cmd.Env = append(cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_MESH_TRANSPORT=rdma", "NCCL_HOSTID="+f.Nodes[rank], "NCCL_MESH_TIME_SCALE=5",
 			"NCCL_MESH_KEY=a secret of the test", "NCCL_DEBUG=INFO", "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
 		all.Go(func() {

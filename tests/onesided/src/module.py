@@ -47,8 +47,8 @@ def use(rank):
         peer.increment_epoch()
         comm.barrier()
         peer.put_with_signal_and_flush(16, 0, 4)
-        peer.wait(10)
-        peer.wait(10)
+        peer.wait(600)
+        peer.wait(600)
         expect(peer.epoch, 3)
         peer.get(32, 8, 4)
         peer.flush()
@@ -81,7 +81,7 @@ def run(rank):
 
 
 failed = []
-ncclmesh.set_bootstrap_timeout(20)
+ncclmesh.set_bootstrap_timeout(600)
 for wrong in ({}, {"id": ID, "address": "10.0.0.1:1"}, {"id": b"short"}):
     try:
         ncclmesh.Comm(2, 0, **wrong)
