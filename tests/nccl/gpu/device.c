@@ -41,7 +41,7 @@ EXPORT cudaError_t cudaDeviceSetLimit(int limit, size_t value) {
 }
 
 // The attributes that are not 0. A GB10 has none of those of GPUDirect RDMA; FAKEGPU_GDR=1 makes the device another one, whose memory a
-// network adapter reaches by its address, and FAKEGPU_DMABUF=1 by DMA-BUFs too. FAKEGPU_CC is its compute capability, like 8.0.
+// network adapter reaches by its address, and FAKEGPU_DMABUF=1 by DMA-BUFs too.
 enum {
 	ATTR_MAX_THREADS_PER_BLOCK = 1,
 	ATTR_WARP_SIZE = 10,
@@ -56,11 +56,6 @@ enum {
 static bool is_set(const char *name) {
 	const char *text = getenv(name);
 	return text && strcmp(text, "1") == 0;
-}
-
-void gpu_capability(int *major, int *minor) {
-	const char *text = getenv("FAKEGPU_CC");
-	if (!text || sscanf(text, "%d.%d", major, minor) != 2) *major = GPU_MAJOR, *minor = GPU_MINOR;
 }
 
 EXPORT cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {

@@ -3,6 +3,8 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <cuda_runtime.h>
 #include "reach.h"
 
@@ -21,8 +23,11 @@ typedef int CUresult; // the same numbers as cudaError_t for all that is used he
 // gpu_bus_id is where the device is on the PCI bus: FAKEGPU_BUSID, or a GB10's.
 const char *gpu_bus_id(void);
 
-// gpu_capability is the device's compute capability.
-void gpu_capability(int *major, int *minor);
+// gpu_capability is the device's compute capability: FAKEGPU_CC, like 8.0, or a GB10's.
+static inline void gpu_capability(int *major, int *minor) {
+	const char *text = getenv("FAKEGPU_CC");
+	if (!text || sscanf(text, "%d.%d", major, minor) != 2) *major = GPU_MAJOR, *minor = GPU_MINOR;
+}
 
 // gpu_memory_used is how many bytes of device and pinned memory are allocated.
 size_t gpu_memory_used(void);
