@@ -32,7 +32,4 @@
 //	FAKECUDA_FLUSH       attribute 117, GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 1
 //	FAKECUDA_ORDERING    attribute 118, GPU_DIRECT_RDMA_WRITES_ORDERING, 100
 //	FAKECUDA_INTEGRATED  attribute 18, INTEGRATED, 0
-//
-// The file src/memory.c depends on nothing else here, so that another pretend GPU
-// can have such memory too.
 package fakecuda
