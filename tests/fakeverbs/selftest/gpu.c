@@ -304,7 +304,7 @@ static void late(void)
 	EQUAL(to_rts(&self, &(struct wish){0}), 0);
 	if (is_a) {
 		memset(d.alias + PAGE, 'a', 200000);
-		fakefault("late time=%ds", 100);
+		fakefault("late time=1000s");
 		meet();
 		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 100000, 0, 0), 0);
 		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 2, 0, 5, 150000, IBV_SEND_SIGNALED), 0);

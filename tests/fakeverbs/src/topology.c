@@ -1,6 +1,6 @@
 /* The topology file: one thing a line, words separated by blanks, the rest of a line after # is a comment.
  *
- *   node  NAME
+ *   node  NAME [peermem]
  *   port  NODE DEVICE [port N] [netdev IF] [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4]
  *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N] [ece V:O] [dma PCI]
  *   port  NODE DEVICE layer infiniband [port N] [lid N] [mac M] [speed 100G] [mtu 4096] [pci P] ...
