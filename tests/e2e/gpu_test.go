@@ -171,7 +171,7 @@ func TestGPURelay(t *testing.T) {
 			f := newFabric(t, tt.gpu.topology(cables.topology()))
 			f.suffer(late)
 			j := f.start(spec{
-				env: slices.Concat(env, tt.gpu.env, []string{cables.alone(), "NCCL_MESH_PROOF_WAIT=20000", "NCCL_MESH_TIME_SCALE=4"}),
+				env: slices.Concat(env, unhurried, tt.gpu.env, []string{cables.alone()}),
 				// Messages up to 2 KiB go in frames, larger ones by the relay's READs and WRITEs.
 				args: tt.gpu.args("--min 8 --max 1M --factor 32 --iters 4 --messages 60 --api " + tt.api + " --work " + tt.work),
 			}).ok()

@@ -49,7 +49,7 @@ func TestRelay(t *testing.T) {
 				}
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)
-				j := newFabric(t, cables.topology()).start(spec{env: append(env, cables.alone(), "NCCL_MESH_PROOF_WAIT=20000", "NCCL_MESH_TIME_SCALE=4"), args: []string{ // slow neighbours are waited for
+				j := newFabric(t, cables.topology()).start(spec{env: slices.Concat(env, unhurried, []string{cables.alone()}), args: []string{
 					"--api", tt.api, "--work", tt.work, "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4",
 				}}).ok()
 				whole := len(tt.pairs) == 0
@@ -70,6 +70,9 @@ func TestRelay(t *testing.T) {
 
 // relayKinds are what carries lanes through other nodes.
 var relayKinds = []string{"tcp", "rdma"}
+
+// unhurried is the environment of ranks that wait for neighbours which are slow to answer.
+var unhurried = []string{"NCCL_MESH_PROOF_WAIT=20000", "NCCL_MESH_TIME_SCALE=4"}
 
 // relays are the nodes that each lane between two nodes goes through, as the sender says.
 func (j *job) relays(pair string) string {

@@ -82,7 +82,7 @@ func TestRMARelay(t *testing.T) {
 	t.Parallel()
 	cables, env := relaying("rdma", ring4)
 	f := newFabric(t, gpuBoth.topology(cables.topology()))
-	j := f.start(spec{env: slices.Concat(env, []string{cables.alone(), "NCCL_MESH_PROOF_WAIT=20000", "NCCL_MESH_TIME_SCALE=4"}),
+	j := f.start(spec{env: slices.Concat(env, unhurried, []string{cables.alone()}),
 		args: gpuBoth.args(oneSided)}).ok()
 	if got := j.relays("a -> c"); got != "b" && got != "d" && got != "b d" {
 		j.errorf("a -> c goes through %q, want b or d", got)
