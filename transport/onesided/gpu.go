@@ -3,6 +3,7 @@ package onesided
 import (
 	"fmt"
 
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -82,58 +83,58 @@ func byCopier(to, from, about *Window) bool {
 
 // copyHere begins an operation within the process that a copier carries out: a copy of size bytes if to is not nil, and
 // then a signal about a window if that is not nil. It returns 0 if the copier cannot begin now.
+//
+// Preconditions: p is not full.
 func (p *Peer) copyHere(to *Window, toOff uint64, from *Window, fromOff, size uint64, about *Window, s *Signal) (Op, error) {
 	for _, w := range []*Window{to, from, about} {
 		if w != nil && w.local == nil {
 			return 0, fmt.Errorf("%w: the processor cannot copy or change %v, and the space has no copier", fault.ErrUsage, w)
 		}
 	}
-	o := p.begin(from)
-	if o == nil {
-		return 0, nil
-	}
-	p.toPost = p.next
 	var then *copier.Change
 	if about != nil && about.kind != lane.HostMemory {
 		h := about.changeOf(s.Do, s.Offset, s.Value)
 		then, about = &h, nil
 	}
+	var task copier.Task
 	var err error
 	if c := p.space.copier; to != nil {
-		o.task, err = c.Copy(to.place(toOff), from.place(fromOff), size, then)
+		task, err = c.Copy(to.place(toOff), from.place(fromOff), size, then)
 	} else {
-		o.task, err = c.Change(*then)
+		task, err = c.Change(*then)
 	}
-	if o.task == 0 || err != nil {
-		p.undo(o)
+	if task == 0 || err != nil {
 		return 0, err
 	}
-	p.copied = o.task
-	if about != nil { // the processor changes the word when the copy is done
+	p.copied = task
+	return p.beginHere(from, about, s), nil
+}
+
+// beginHere returns a new operation, which is done when the copier's last task is. It uses a window, or none. When it is
+// done, the processor changes the word of a signal about a window of host memory, if that is not nil.
+//
+// Preconditions: p is not full.
+func (p *Peer) beginHere(from, about *Window, s *Signal) Op {
+	o := p.begin(from)
+	o.task = p.copied
+	if about != nil {
+		about.uses.Add(1)
 		o.local, o.msg = about, message{offset: s.Offset, value: s.Value, what: uint32(s.Do)}
 	}
-	return Op(o.number), nil
+	return Op(o.number)
 }
 
-// signalLater begins a signal within the process into host memory, which waits for the copies before it. It returns 0 if that cannot begin now.
-func (p *Peer) signalLater(about *Window, s *Signal) (Op, error) {
-	o := p.begin(nil)
-	if o == nil {
-		return 0, nil
+// dropChanges makes operations of this process on itself fail that are to change a word of a window, which ends at once.
+func (p *Peer) dropChanges(w *Window) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := p.oldest; n < p.next; n++ {
+		if o := p.op(n); !o.done && o.local == w {
+			o.err = fmt.Errorf("%w: window %d of this process", conn.ErrWindowGone, w.id)
+			p.finish(o)
+		}
 	}
-	p.toPost = p.next
-	o.task, o.local, o.msg = p.copied, about, message{offset: s.Offset, value: s.Value, what: uint32(s.Do)}
-	return Op(o.number), nil
-}
-
-// undo takes the operation back that was begun last.
-func (p *Peer) undo(o *op) {
-	if o.source != nil {
-		o.source.uses.Add(-1)
-		o.source = nil
-	}
-	p.next--
-	p.toPost = p.next
+	p.advance()
 }
 
 // progressHere finishes operations of this process on itself whose copies are done.
@@ -154,7 +155,6 @@ func (p *Peer) progressHere() (moved bool) {
 		if o.err = err; err == nil && o.local != nil {
 			o.local.change(SignalOp(o.msg.what), o.msg.offset, o.msg.value)
 		}
-		o.local = nil
 		p.finish(o)
 		moved = true
 	}

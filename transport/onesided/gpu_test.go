@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"ncclmesh/tests/sim/adapter"
@@ -228,4 +229,94 @@ func fail(t *testing.T, why string) bool {
 	t.Helper()
 	t.Fatal(why)
 	return false
+}
+
+// While as many operations are outstanding as may be, no further one begins, also none that the processor could do at once.
+func TestManyOutstandingOnSelf(t *testing.T) {
+	overGPU(t, func(t *testing.T, a, b *gpuSide) {
+		words, word := hostWord(t, a)
+		self := a.space.Self()
+		last, err := self.Put(1, 1<<20, a.window, 0, 1<<20)
+		if last == 0 || err != nil {
+			t.Fatal(last, err)
+		}
+		for range onesided.MaxOps - 1 {
+			op, err := self.Signal(onesided.Signal{Window: words.ID(), Do: onesided.SignalInc})
+			if op == 0 || err != nil {
+				t.Fatal(op, err)
+			}
+		}
+		for name, begin := range map[string]func() (onesided.Op, error){
+			"a put": func() (onesided.Op, error) { return self.Put(words.ID(), 64, words, 128, 8) },
+			"a get": func() (onesided.Op, error) { return self.Get(words.ID(), 64, words, 128, 8) },
+			"a signal": func() (onesided.Op, error) {
+				return self.Signal(onesided.Signal{Window: words.ID(), Do: onesided.SignalInc})
+			},
+			"a put to a GPU":  func() (onesided.Op, error) { return self.Put(1, 1<<20, a.window, 0, 8) },
+			"a flush of them": self.Flush,
+		} {
+			if op, err := begin(); op != 0 || err != nil {
+				t.Errorf("%s: operation %d, %v", name, op, err)
+			}
+		}
+		await(t, "all operations", &a.side, &b.side, func() bool { return self.Outstanding() == 0 })
+		if n := word.Load(); n != onesided.MaxOps-1 {
+			t.Errorf("%d signals, want %d", n, onesided.MaxOps-1)
+		}
+	})
+}
+
+// A window of host memory ends only after the signals into it that wait for copies. If it is abandoned they fail, and the memory is
+// not touched any more.
+func TestWindowEndsAfterSignalsOnSelf(t *testing.T) {
+	overGPU(t, func(t *testing.T, a, b *gpuSide) {
+		for _, abandon := range []bool{false, true} {
+			words, word := hostWord(t, a)
+			self := a.space.Self()
+			op, err := self.PutSignal(1, 1<<20, a.window, 0, 1<<20, onesided.Signal{Window: words.ID(), Do: onesided.SignalInc})
+			if op == 0 || err != nil {
+				t.Fatal(op, err)
+			}
+			if abandon {
+				if err := words.Abandon(); err != nil {
+					t.Error(err)
+				}
+				if ok, err := self.Done(op); !ok || !errors.Is(err, conn.ErrWindowGone) {
+					t.Errorf("a signal into a window that was abandoned: done %v, %v", ok, err)
+				}
+			}
+			await(t, "the end of the window", &a.side, &b.side, func() bool {
+				ended, err := words.Close()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ended
+			})
+			want := uint64(1)
+			if abandon {
+				want = 0
+			}
+			at := word.Load()
+			flush, err := self.Flush()
+			done(t, "a flush", &side{space: a.space, peer: self}, &b.side, flush, err)
+			if now := word.Load(); at != want || now != want {
+				t.Errorf("abandoned %v: the word is %d at the window's end and %d later, want %d", abandon, at, now, want)
+			}
+		}
+	})
+}
+
+// hostWord registers another window, in host memory, and returns its first word.
+func hostWord(t *testing.T, a *gpuSide) (*onesided.Window, *atomic.Uint64) {
+	t.Helper()
+	m, _ := transporttest.Memory(t, 4096)
+	w, err := a.space.Register(lane.HostMemory, m.Addr(), 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	word, err := w.Word(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, word
 }

@@ -138,15 +138,21 @@ func (p *Peer) checkSource(w *Window, offset, size uint64) error {
 	return checkRange(w.id, w.size, offset, size)
 }
 
+// full reports whether as many operations are outstanding as may be.
+func (p *Peer) full() bool { return p.next-p.oldest == MaxOps }
+
 // begin returns a new operation, which uses a window of this process or none. It returns nil if too many operations are
 // outstanding.
 func (p *Peer) begin(w *Window) *op {
-	o := p.op(p.next)
-	if p.next-p.oldest == MaxOps {
+	if p.full() {
 		return nil
 	}
+	o := p.op(p.next)
 	*o = op{number: p.next, source: w}
 	p.next++
+	if p.out == nil { // operations of the process on itself are not posted
+		p.toPost = p.next
+	}
 	if w != nil {
 		w.uses.Add(1)
 	}
@@ -252,6 +258,10 @@ func (p *Peer) finish(o *op) {
 	if o.source != nil {
 		o.source.uses.Add(-1)
 		o.source = nil
+	}
+	if o.local != nil {
+		o.local.uses.Add(-1)
+		o.local = nil
 	}
 	if o.msg.kind == kindGet {
 		p.gets -= o.asks()

@@ -39,6 +39,9 @@ func (p *Peer) putHere(dst uint32, dstOff uint64, src *Window, srcOff, size uint
 	if err != nil {
 		return 0, err
 	}
+	if p.full() { // of operations that wait for copies
+		return 0, nil
+	}
 	if byCopier(to, src, about) {
 		return p.copyHere(to, dstOff, src, srcOff, size, about, s)
 	}
@@ -49,7 +52,7 @@ func (p *Peer) putHere(dst uint32, dstOff uint64, src *Window, srcOff, size uint
 		return p.doneHere(), nil
 	}
 	if p.oldest < p.next { // copies before it, and signals behind those, are not done
-		return p.signalLater(about, s)
+		return p.beginHere(nil, about, s), nil
 	}
 	about.change(s.Do, s.Offset, s.Value)
 	return p.doneHere(), nil
@@ -67,6 +70,9 @@ func (p *Peer) getHere(src uint32, srcOff uint64, dst *Window, dstOff, size uint
 	if err != nil {
 		return 0, err
 	}
+	if p.full() {
+		return 0, nil
+	}
 	if byCopier(dst, from, nil) {
 		return p.copyHere(dst, dstOff, from, srcOff, size, nil, nil)
 	}
@@ -75,6 +81,8 @@ func (p *Peer) getHere(src uint32, srcOff uint64, dst *Window, dstOff, size uint
 }
 
 // doneHere returns an operation that is done.
+//
+// Preconditions: p is not full.
 func (p *Peer) doneHere() Op {
 	o := p.begin(nil)
 	p.finish(o)

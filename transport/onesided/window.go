@@ -20,10 +20,10 @@ type Window struct {
 	size  uint64
 	in    func(memory) (*lane.Region, error) // registers the memory with a connection
 	buf   *lane.DMABuf                       // nil if devices find the memory by its address
-	local *copier.Region                     // for the space\'s copier; nil: it has none
+	local *copier.Region                     // for the space's copier; nil: it has none
 
 	closing atomic.Bool  // no operation may begin to use it
-	uses    atomic.Int64 // operations that use it: from it, or into it by a get
+	uses    atomic.Int64 // operations that use it: from it, into it by a get, or by a change of its word after a copy
 	told    bool         // peers were told of the end; guarded by Space.mu, as is ended
 	ended   bool
 }
@@ -54,8 +54,7 @@ func (w *Window) String() string {
 
 // checkWord returns an error unless there is a word for signals at an offset of a window.
 func checkWord(id uint32, size, offset uint64) error {
-	switch {
-	case offset%8 != 0 || size < 8 || offset > size-8:
+	if offset%8 != 0 || size < 8 || offset > size-8 {
 		return fmt.Errorf("%w: a signal word at offset %d of window %d, which has %d bytes; a multiple of 8 inside the window is needed", fault.ErrUsage, offset, id, size)
 	}
 	return nil
@@ -125,6 +124,7 @@ func (w *Window) abandon() error {
 		return nil
 	}
 	w.closing.Store(true)
+	w.space.self.dropChanges(w)
 	var errs []error
 	for _, p := range *w.space.peers.Load() {
 		errs = append(errs, p.unbind(w))
