@@ -94,11 +94,7 @@ func (s *Space) register(w *Window) (*Window, error) {
 	for i, p := range peers { // what may fail comes before any peer has heard of the window
 		b, err := p.hold(w)
 		if err != nil {
-			errs := []error{err}
-			for k := range i {
-				errs = append(errs, peers[k].release(held[k]))
-			}
-			return nil, errors.Join(append(errs, w.deregisterLocally())...)
+			return nil, errors.Join(err, releaseAll(peers[:i], held[:i]), w.deregisterLocally())
 		}
 		held[i] = b
 	}
@@ -106,10 +102,19 @@ func (s *Space) register(w *Window) (*Window, error) {
 	s.keep(w) // before a peer knows of the window
 	for i, p := range peers {
 		if err := p.bind(w, held[i]); err != nil {
-			return nil, errors.Join(err, w.abandon())
+			return nil, errors.Join(err, releaseAll(peers[i+1:], held[i+1:]), w.abandon())
 		}
 	}
 	return w, nil
+}
+
+// releaseAll deregisters what peers hold of a window that none of them was told of.
+func releaseAll(peers []*Peer, held []*binding) error {
+	var errs []error
+	for i, p := range peers {
+		errs = append(errs, p.release(held[i]))
+	}
+	return errors.Join(errs...)
 }
 
 // keep adds a window to those of the space.
@@ -190,10 +195,8 @@ func (s *Space) Close() error {
 	s.peers.Store(new([]*Peer))
 	s.self.lose(errClosed)
 	for _, w := range *s.windows.Load() {
-		w.closing.Store(true)
-		errs = append(errs, w.deregisterLocally())
+		errs = append(errs, w.abandon())
 	}
-	s.windows.Store(&map[uint32]*Window{})
 	return errors.Join(errs...)
 }
 
