@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"ncclmesh/transport/fault"
@@ -18,18 +17,13 @@ func (c *Conn) RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, 
 	return c.register(&lane.Region{Memory: lane.Memory{Kind: kind, Addr: addr, Length: length}})
 }
 
-// RegDmaBufMR registers the memory that the process sees at addr by a DMA-BUF, in which it begins at offset. The
-// caller may close the descriptor after the call, because the region keeps a copy of it, for ports that join later.
-//
-// NCCL always passes offset 0, also for an address inside a page. What such a descriptor stands for begins with
-// the page, because CUDA exports whole pages only.
+// RegDmaBufMR registers the memory that the process sees at addr by a DMA-BUF, in which it begins at offset: see
+// [lane.KeepDMABuf]. The caller may close the descriptor after the call, because the region keeps a copy of it, for
+// ports that join later.
 func (c *Conn) RegDmaBufMR(kind lane.MemoryKind, addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
-	if offset == 0 {
-		offset = uint64(addr) % uint64(os.Getpagesize())
-	}
 	m := lane.Memory{Kind: kind, Addr: addr, Length: length}
 	if length > 0 {
-		m.DMABuf = lane.KeepDMABuf(fd, offset)
+		m.DMABuf = lane.KeepDMABuf(fd, addr, offset)
 	}
 	return c.register(&lane.Region{Memory: m})
 }

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"fmt"
+	"os"
 
 	"ncclmesh/transport/forkfd"
 )
@@ -38,9 +39,16 @@ type DMABuf struct {
 	kept   bool   // FD is a copy of the owner's descriptor
 }
 
-// KeepDMABuf copies the descriptor of a DMA-BUF. A forked child closes the copy, because memory stays allocated while a
-// process has a descriptor of it. If the process may not have another descriptor, the owner's is used until Forget.
-func KeepDMABuf(fd int, offset uint64) *DMABuf {
+// KeepDMABuf copies the descriptor of a DMA-BUF, in which the memory that the process sees at addr begins at offset. A
+// forked child closes the copy, because memory stays allocated while a process has a descriptor of it. If the process may
+// not have another descriptor, the owner's is used until Forget.
+//
+// NCCL always passes offset 0, also for an address inside a page. What such a descriptor stands for begins with
+// the page, because CUDA exports whole pages only.
+func KeepDMABuf(fd int, addr uintptr, offset uint64) *DMABuf {
+	if offset == 0 {
+		offset = uint64(addr) % uint64(os.Getpagesize())
+	}
 	b := &DMABuf{FD: fd, Offset: offset}
 	if kept, err := forkfd.Copy(fd); err == nil {
 		b.FD, b.kept = kept, true

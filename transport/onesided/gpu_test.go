@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -319,4 +321,65 @@ func hostWord(t *testing.T, a *gpuSide) (*onesided.Window, *atomic.Uint64) {
 		t.Fatal(err)
 	}
 	return w, word
+}
+
+// A window may begin inside a page of a DMA-BUF, whose descriptor stands for memory from the page's beginning. The end of the
+// space closes the copies of the descriptor.
+func TestWindowInsidePage(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		tr := transporttest.New(t)
+		space := onesided.New()
+		space.UseCopier(tr.Copier())
+		gpu := transporttest.GPUMemory(t, 1<<16)
+		const inside, n = 24, 4096
+		before := descriptorsOf(t, gpu.FD())
+		w, err := space.RegisterDMABuf(lane.GPUMemory, gpu.Addr()+inside, 1<<16-inside, 0, gpu.FD())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := descriptorsOf(t, gpu.FD()); got != before+1 {
+			t.Errorf("%d descriptors of the memory, want %d", got, before+1)
+		}
+		transporttest.Fill(gpu.Bytes()[inside:][:n], 3)
+		op, err := space.Self().Put(w.ID(), 2*n, w, 0, n)
+		if op == 0 || err != nil {
+			t.Fatal(op, err)
+		}
+		transporttest.Await(t, "the put", func() bool {
+			space.Progress()
+			ok, err := space.Self().Done(op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ok
+		})
+		if !bytes.Equal(gpu.Bytes()[inside:][:n], gpu.Bytes()[inside+2*n:][:n]) {
+			t.Error("the bytes differ")
+		}
+		if err := space.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := descriptorsOf(t, gpu.FD()); got != before {
+			t.Errorf("%d descriptors of the memory after the end of the space, want %d", got, before)
+		}
+	})
+}
+
+// descriptorsOf returns how many descriptors this process has of the file that one of them stands for.
+func descriptorsOf(t *testing.T, fd int) (n int) {
+	t.Helper()
+	file, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if other, err := os.Stat("/proc/self/fd/" + e.Name()); err == nil && os.SameFile(file, other) {
+			n++
+		}
+	}
+	return n
 }

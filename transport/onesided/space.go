@@ -55,9 +55,9 @@ func (s *Space) Register(kind lane.MemoryKind, addr, length uintptr) (*Window, e
 }
 
 // RegisterDMABuf makes memory a window that devices find by a DMA-BUF, in which it begins at offset: see
-// [conn.Conn.RegDmaBufMR]. The caller may close the descriptor after the call.
+// [lane.KeepDMABuf]. The caller may close the descriptor after the call.
 func (s *Space) RegisterDMABuf(kind lane.MemoryKind, addr, length uintptr, offset uint64, fd int) (*Window, error) {
-	w := &Window{kind: kind, base: addr, size: uint64(length), buf: lane.KeepDMABuf(fd, offset)}
+	w := &Window{kind: kind, base: addr, size: uint64(length), buf: lane.KeepDMABuf(fd, addr, offset)}
 	defer w.buf.Forget()
 	w.in = func(c memory) (*lane.Region, error) {
 		return c.RegDmaBufMR(kind, addr, length, offset, w.buf.FD)
