@@ -193,3 +193,35 @@ func TestCopierFailsOver(t *testing.T) {
 		k.finished()
 	})
 }
+
+// An adapter whose queue pair cannot be made again when its port has a link again gets one at a later change of the port.
+func TestCopierRenewsLater(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		world := transporttest.WorldOf(t)
+		first, second := world.Cables[0], world.Cables[1]
+		outage := func(during, after func()) {
+			first.Cut(true)
+			world.Sleep(5 * time.Second) // the port is looked at again
+			during()
+			first.Cut(false)
+			world.Sleep(5 * time.Second)
+			after()
+		}
+		add := func() {
+			before := k.word(0)
+			if err := k.wait(k.must(k.add(0, 1))); err != nil || k.word(0) != before+1 {
+				t.Fatalf("%v, the word is %d, want %d", err, k.word(0), before+1)
+			}
+		}
+		device := first.Adapters[0].Device
+		outage(func() {
+			add()
+			device.Refuse("create_qp", syscall.ENOMEM, 0, 1<<30)
+		}, device.Allow)
+		outage(func() {}, func() {})
+		second.Cut(true)
+		add()
+		k.finished()
+	})
+}

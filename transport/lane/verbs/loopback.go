@@ -21,11 +21,12 @@ const loopbackReads = 16
 //     written there before, as PCIe orders them;
 //   - to copy from host memory to GPU memory, which the processor cannot reach.
 //
-// The zero value has no queue pair; Open makes it. Open may be called from any goroutine; the other methods need the
-// connection's mutex.
+// The zero value has no queue pair; Open makes it, and Renew makes it again. Open may be called from any goroutine; the
+// other methods need the connection's mutex.
 type Loopback struct {
 	open atomic.Pointer[loopback]
-	turn turn.Turn // held by Open
+	port atomic.Pointer[Port] // nil before Open
+	turn turn.Turn            // held by Open
 
 	flushing bool  // a READ of StartFlush is outstanding
 	flushErr error // how the last one ended
@@ -72,26 +73,40 @@ func (b *Loopback) Open(p *Port) error {
 	if err != nil {
 		return fmt.Errorf("%v: no queue pair to itself, which GPU memory needs: %w", p, err)
 	}
+	b.port.Store(p)
 	b.open.Store(o)
 	return nil
 }
 
-// Renew replaces a queue pair that is broken, because its port had no link.
+// Renew replaces a queue pair that is broken, because its port had no link, or that was closed because a READ did not end.
+// If it fails, a later call tries again.
 func (b *Loopback) Renew() error {
-	o := b.open.Load()
-	if o == nil || o.err == nil || o.count > 0 {
+	p, o := b.port.Load(), b.open.Load()
+	if p == nil || o != nil && (o.err == nil || o.count > 0) {
 		return nil
 	}
 	if err := b.Close(); err != nil {
 		return err
 	}
-	return b.Open(o.port)
+	return b.Open(p)
 }
 
-// Room reports whether another READ can begin.
+// usable returns the queue pair, or why there is none that works.
+func (b *Loopback) usable() (*loopback, error) {
+	p, o := b.port.Load(), b.open.Load()
+	switch {
+	case p == nil:
+		return nil, fmt.Errorf("%w: a copy of GPU memory that was not registered", fault.ErrInternal)
+	case o == nil:
+		return nil, fmt.Errorf("%w: %v: its queue pair to itself was closed, and could not be made again yet", fault.ErrDevice, p)
+	}
+	return o, o.err
+}
+
+// Room reports whether another READ can begin, or Copy returns an error, because the loopback has no queue pair that works.
 func (b *Loopback) Room() bool {
 	o := b.open.Load()
-	return o != nil && (o.count < o.most() || o.err != nil)
+	return o == nil || o.err != nil || o.count < o.most()
 }
 
 // Copy begins to read length bytes at from, in memory of remote key rkey, to the address to, in memory of local key lkey.
@@ -99,12 +114,9 @@ func (b *Loopback) Room() bool {
 //
 // Preconditions: Room has returned true.
 func (b *Loopback) Copy(c Copier, number uint32, to uintptr, lkey uint32, from uintptr, rkey uint32, length int) error {
-	o := b.open.Load()
-	switch {
-	case o == nil:
-		return fmt.Errorf("%w: a copy to GPU memory that was not registered", fault.ErrInternal)
-	case o.err != nil:
-		return o.err
+	o, err := b.usable()
+	if err != nil {
+		return err
 	}
 	o.sge[0] = ibv.SGE{Addr: uint64(to), Length: uint32(length), LKey: lkey}
 	o.wr[0] = ibv.SendWR{
@@ -140,9 +152,12 @@ func (b *Loopback) Poll() {
 // StartFlush begins to make what the device has written visible to the GPU whose memory r is; see
 // [lane.Domain]. place is the index of the connection's domain.
 func (b *Loopback) StartFlush(place int, r *lane.Region, addr uintptr) (begun bool, err error) {
-	o := b.open.Load()
-	if o == nil || b.flushing {
-		return false, fmt.Errorf("%w: a flush of %v that cannot begin", fault.ErrInternal, r.Memory)
+	if b.flushing {
+		return false, fmt.Errorf("%w: a flush of %v while another is in progress", fault.ErrInternal, r.Memory)
+	}
+	o, err := b.usable()
+	if err != nil {
+		return false, err
 	}
 	if !b.Room() {
 		return false, nil
