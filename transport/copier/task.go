@@ -8,7 +8,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Most is how many tasks may be outstanding, almost.
+// Most is the number of slots for outstanding tasks. Copy and Change begin a task only while two slots are free.
 const Most = 256
 
 // mostBytes is how many bytes one READ copies at most.
@@ -24,8 +24,8 @@ type task struct {
 	size             uint64 // of a copy
 	set              bool   // a change sets the word to value, instead of adding it
 	value            uint64
-	tried            bool   // a change was written, perhaps
-	becomes          uint64 // then the value that it wrote
+	tried            bool   // a change that may have been written
+	becomes          uint64 // the value that was written, if tried
 }
 
 // queue is a ring of tasks.
@@ -65,8 +65,8 @@ type Change struct {
 	Set   bool
 }
 
-// Copy begins to copy size bytes. then is a change after it, or nil. It returns the number of the last task, or 0 if that cannot be now:
-// Poll, and try again.
+// Copy begins to copy size bytes. then is a change after it, or nil. It returns the number of the last task, or 0 if the tasks cannot
+// begin now: the caller then polls and tries again.
 func (c *Copier) Copy(to, from Place, size uint64, then *Change) (Task, error) {
 	if !to.covers(size) || !from.covers(size) {
 		return 0, fmt.Errorf("%w: a copy of %d bytes from %#x to %#x is outside the registered memory", fault.ErrUsage, size, from.Addr, to.Addr)
@@ -82,7 +82,7 @@ func (c *Copier) Copy(to, from Place, size uint64, then *Change) (Task, error) {
 	return c.begin(&first, &second)
 }
 
-// Change begins to change a word. It returns 0 if that cannot be now: Poll, and try again.
+// Change begins to change a word. It returns 0 if the change cannot begin now: the caller then polls and tries again.
 func (c *Copier) Change(h Change) (Task, error) {
 	t, err := h.task()
 	if err != nil {
@@ -240,15 +240,13 @@ func (c *Copier) finish() {
 	c.queue.done++
 }
 
-// next goes on with the next device, because the current one failed. If all have failed, all tasks fail.
+// next goes on with the next device, because the current one failed. If all have failed, all tasks fail. advance then
+// begins the oldest task again.
 func (c *Copier) next(why error) {
 	if c.failed++; c.failed >= len(c.devices) {
 		c.err = fmt.Errorf("%w: no adapter can reach GPU memory of this process: %w", fault.ErrDevice, why)
 		return
 	}
 	c.current = (c.current + 1) % len(c.devices)
-	c.queue.copied, c.step = 0, asking
-	if c.queue.tasks[(c.queue.done+1)%Most].from != nil {
-		c.step = copying
-	}
+	c.step = idle
 }
