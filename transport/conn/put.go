@@ -430,13 +430,7 @@ func (s *Sender) signalLanes(size int, e *lane.Grant) (mask uint32, ok bool) {
 // postSignal posts a signal with a part on each lane of a mask. The first part has all bytes.
 func (s *Sender) postSignal(mask uint32, e *lane.Grant, addr uintptr, size int, g *lane.Region, owner uint64) {
 	t := s.puts
-	clear(s.split[:len(s.lanes)])
-	n := 0
-	for i := range s.lanes {
-		if mask&(1<<i) != 0 {
-			n++
-		}
-	}
+	n := bits.OnesCount32(mask)
 	req := s.startRequest(size, n, e.Seq, g)
 	x := &t.signals[req.index]
 	x.active, x.owner, x.posted = true, owner, s.posted+1

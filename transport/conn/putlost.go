@@ -43,10 +43,8 @@ func (s *Sender) proven(l *lane.Lane, m *handshake.Report) (number uint64) {
 		if !named {
 			parts = allParts
 		}
-		for k := range int(req.sent.Last) + 1 {
-			if bit := uint32(1) << k; req.sent.Lanes[k] == l.Index && req.remaining&^req.sent.Lost&parts&bit != 0 {
-				number = max(number, x.posted)
-			}
+		if req.sent.Over(l.Index)&req.remaining&^req.sent.Lost&parts != 0 {
+			number = max(number, x.posted)
 		}
 	}
 	return number

@@ -23,7 +23,7 @@ func (p *Parts) Settle(lane uint8, undelivered uint32, named bool, arrived uint3
 	if !named {
 		arrived = 1<<MaxParts - 1
 	}
-	over := p.over(lane)
+	over := p.Over(lane)
 	if over&^undelivered&^arrived != 0 {
 		return 0, false
 	}
@@ -31,8 +31,8 @@ func (p *Parts) Settle(lane uint8, undelivered uint32, named bool, arrived uint3
 	return over & undelivered & arrived, true
 }
 
-// over returns a bit for each part that went last over a lane.
-func (p *Parts) over(lane uint8) (parts uint32) {
+// Over returns a bit for each part that went last over a lane.
+func (p *Parts) Over(lane uint8) (parts uint32) {
 	for k := range int(p.Last) + 1 {
 		if p.Lanes[k] == lane {
 			parts |= 1 << k

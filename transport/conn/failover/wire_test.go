@@ -173,7 +173,7 @@ func (m model) drain(s *state, w side, l int) (bad property) {
 	case w == atSender && m.has(earlyResend):
 		for q := range m.messages {
 			if p := &s.s.parts[q]; s.s.sent.has(q) {
-				p.Lost |= p.over(uint8(l)) & s.s.left[q]
+				p.Lost |= p.Over(uint8(l)) & s.s.left[q]
 			}
 		}
 	case w == atReceiver && m.has(earlyRepeat):

@@ -31,7 +31,7 @@ type domain struct {
 
 	// undrained says that a queue pair was destroyed before it was drained, so that completions of it may still
 	// arrive.
-	undrained bool // a queue pair was destroyed that had not come to rest: completions of it may come
+	undrained bool
 }
 
 // Open creates a connection's completion queue and registers its control ring.
