@@ -121,27 +121,35 @@ func (s *Sender) windowAnnounced(m *handshake.Window) {
 	if s.puts == nil {
 		s.puts = newPuts()
 	}
-	s.windows.mu.Lock()
-	defer s.windows.mu.Unlock()
-	w := s.windows.byID[m.ID]
-	switch {
-	case w == nil && (len(s.windows.byID) == maxWindows || m.ID <= s.windows.last), m.ID > lane.MaxWindow, m.Base+m.Size < m.Base:
-		s.Fail(fmt.Errorf("%w: %v: the receiver opens window %d, %d bytes at %#x, beside %d others", fault.ErrProtocol, s, m.ID, m.Size, m.Base, len(s.windows.byID)))
-		return
-	case w == nil:
-		w = &RemoteWindow{ID: m.ID, Kind: lane.MemoryKind(m.Kind), Size: m.Size}
-		w.grant = lane.Grant{Addr: m.Base, Capacity: 1} // not 0, because empty grants need no keys
-		if s.windows.byID == nil {
-			s.windows.byID = map[uint32]*RemoteWindow{}
-		}
-		s.windows.byID[m.ID], s.windows.last = w, m.ID
-	case w.grant.Addr != m.Base || w.Size != m.Size || w.Kind != lane.MemoryKind(m.Kind):
-		s.Fail(fmt.Errorf("%w: %v: the receiver moves window %d", fault.ErrProtocol, s, m.ID))
+	w, err := s.windows.announced(m)
+	if err != nil {
+		s.Fail(fmt.Errorf("%w: %v: %w", fault.ErrProtocol, s, err))
 		return
 	}
 	clear(w.grant.RKeys[:])
 	copy(w.grant.RKeys[:], m.RKeys)
 	s.resumePending = s.resumePending || s.resendPending // lost parts may have waited for a key
+}
+
+// announced returns the window that a receiver announces. If it is new it is added.
+func (r *remoteWindows) announced(m *handshake.Window) (*RemoteWindow, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byID[m.ID]
+	switch {
+	case w == nil && (len(r.byID) == maxWindows || m.ID <= r.last), m.ID > lane.MaxWindow, m.Base+m.Size < m.Base:
+		return nil, fmt.Errorf("the receiver opens window %d, %d bytes at %#x, beside %d others", m.ID, m.Size, m.Base, len(r.byID))
+	case w == nil:
+		w = &RemoteWindow{ID: m.ID, Kind: lane.MemoryKind(m.Kind), Size: m.Size}
+		w.grant = lane.Grant{Addr: m.Base, Capacity: 1} // not 0, because empty grants need no keys
+		if r.byID == nil {
+			r.byID = map[uint32]*RemoteWindow{}
+		}
+		r.byID[m.ID], r.last = w, m.ID
+	case w.grant.Addr != m.Base || w.Size != m.Size || w.Kind != lane.MemoryKind(m.Kind):
+		return nil, fmt.Errorf("the receiver moves window %d", m.ID)
+	}
+	return w, nil
 }
 
 // windowEnds handles a receiver's word that a window ends.
