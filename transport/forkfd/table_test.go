@@ -1,6 +1,7 @@
 package forkfd
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,5 +73,30 @@ func TestConcurrentBitsOfOneWord(t *testing.T) {
 	}
 	for fd := range 64 {
 		Clear(fd)
+	}
+}
+
+// A copy of a descriptor is marked until it is closed.
+func TestCopy(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fd, err := Copy(int(null.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{fd}, marked()); diff != "" {
+		t.Errorf("with the copy: descriptors (-want +got):\n%s", diff)
+	}
+	if err := CloseFD(fd); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]int(nil), marked()); diff != "" {
+		t.Errorf("without it: descriptors (-want +got):\n%s", diff)
+	}
+	if _, err := Copy(-1); err == nil {
+		t.Error("a descriptor that is not open was copied")
 	}
 }

@@ -155,11 +155,7 @@ func (c *conn) Info() (i Info, err error) {
 func (c *conn) Stream() (*Stream, error) {
 	s := &Stream{fd: -1}
 	err := c.control(func(old int) (err error) {
-		forkfd.Do(func() {
-			if s.fd, err = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-				forkfd.Mark(s.fd)
-			}
-		})
+		s.fd, err = forkfd.Copy(old)
 		return os.NewSyscallError("fcntl", err)
 	})
 	if err != nil {

@@ -73,12 +73,9 @@ func newPipe() (*pipe, error) {
 }
 
 func (p *pipe) close() {
-	forkfd.Do(func() {
-		for _, fd := range []int{p.r, p.w} {
-			forkfd.Clear(fd)
-			_ = unix.Close(fd)
-		}
-	})
+	for _, fd := range []int{p.r, p.w} {
+		_ = forkfd.CloseFD(fd)
+	}
 }
 
 // fill waits for bytes of a connection and moves them into the pipe, which is empty; 0 at the end of the stream.

@@ -109,10 +109,7 @@ func (s *Stream) Close() (err error) {
 	if s.fd < 0 {
 		return nil
 	}
-	forkfd.Do(func() {
-		forkfd.Clear(s.fd)
-		err = os.NewSyscallError("close", unix.Close(s.fd))
-	})
+	err = os.NewSyscallError("close", forkfd.CloseFD(s.fd))
 	s.fd = -1
 	return err
 }

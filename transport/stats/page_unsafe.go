@@ -63,10 +63,7 @@ func share() (_ *page, readonly *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make shared memory: %w", err)
 	}
-	defer forkfd.Do(func() {
-		forkfd.Clear(fd)
-		_ = unix.Close(fd) // the mapping stays
-	})
+	defer func() { _ = forkfd.CloseFD(fd) }() // the mapping stays
 	if err := unix.Ftruncate(fd, int64(pageSize)); err != nil {
 		return nil, nil, fmt.Errorf("size shared memory: %w", err)
 	}

@@ -103,7 +103,7 @@ func (w *Window) run() {
 		switch {
 		case w.closed.Load():
 			if err == nil {
-				discard(fd)
+				_ = forkfd.CloseFD(fd)
 			}
 			return
 		case errors.Is(err, os.ErrClosed):
@@ -113,7 +113,7 @@ func (w *Window) run() {
 			continue
 		}
 		w.answer(fd)
-		discard(fd)
+		_ = forkfd.CloseFD(fd)
 		time.Sleep(acceptPause)
 	}
 }
@@ -149,13 +149,6 @@ func (w *Window) answer(fd int) {
 	}
 	_ = rc.Control(func(file uintptr) {
 		_ = unix.Sendmsg(fd, []byte(granted), unix.UnixRights(int(file)), nil, unix.MSG_NOSIGNAL)
-	})
-}
-
-func discard(fd int) {
-	forkfd.Do(func() {
-		forkfd.Clear(fd)
-		_ = unix.Close(fd)
 	})
 }
 
