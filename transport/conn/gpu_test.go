@@ -440,3 +440,44 @@ func TestDeviceJoinsWithGPUMemory(t *testing.T) {
 		}))
 	}
 }
+
+// Circuits that share a port copy short messages into GPU memory by one queue pair, which has room for few READs. A circuit that
+// had to wait for room goes on when the others need it no more.
+func TestCircuitsShareLoopback(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		for _, c := range transporttest.WorldOf(t).Cables {
+			c.Adapters[1].Device.AllowReads(1)
+		}
+		a, b := transporttest.New(t, knowsGPU(t)), transporttest.New(t, knowsGPU(t))
+		s, r := transporttest.ConnectThrough(t, a, b, transporttest.NewCircuits(t, 2), lane.Circuit, lane.Circuit, lane.Circuit, lane.Circuit)
+		const n, size, room = 200, 2048, 4096
+		sm, rm := transporttest.GPUMemory(t, size), transporttest.GPUMemory(t, n*room)
+		transporttest.Fill(sm.Bytes(), 3)
+		sg, rg := registerGPU(t, s, sm, 0, false), registerGPU(t, r, rm, 0, false)
+		for round := range 5 {
+			clear(rm.Bytes())
+			var all []*conn.Request
+			for i := range n {
+				all = append(all, transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr() + uintptr(i*room), Size: size, Region: rg}))
+			}
+			for range n {
+				all = append(all, isendGPU(t, s, sm.Addr(), size, sg))
+			}
+			transporttest.Both(t, "all messages", all...)
+			flush(t, r, conn.Buffer{Addr: rm.Addr(), Size: 1, Region: rg})
+			for i := range n {
+				if !bytes.Equal(rm.Bytes()[i*room:][:size], sm.Bytes()) {
+					t.Errorf("round %d: message %d differs", round, i)
+				}
+			}
+		}
+		s.Lock()
+		for _, l := range s.Lanes() {
+			if l.Parts.Value() == 0 {
+				t.Errorf("%v carried nothing", l)
+			}
+		}
+		s.Unlock()
+		transporttest.CloseBoth(t, s, r)
+	})
+}

@@ -52,6 +52,13 @@ func (d *Device) Slow(verb string, by time.Duration) {
 	d.slow[verb] = by
 }
 
+// AllowReads sets how many READs each queue pair may have outstanding, for processes that open the device later.
+func (d *Device) AllowReads(n int) {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	d.limits.Reads = n
+}
+
 // Late makes completions show later than what they tell of, by a draw up to most. They stay in order.
 func (d *Device) Late(most time.Duration) {
 	d.fabric.mu.Lock()

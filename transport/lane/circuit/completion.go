@@ -39,6 +39,12 @@ func (c *carrier) poll() {
 		c.fail(err)
 		return
 	}
+	if !c.lane.Conn.Sending { // READs that have waited for other circuits of the domain
+		if err := c.startReads(); err != nil {
+			c.fail(c.wrap(err))
+			return
+		}
+	}
 	freed, every := c.next-1, uint64(hop.BackEvery)
 	if !c.lane.Conn.Sending {
 		freed, every = c.delivered, 1
