@@ -225,3 +225,18 @@ func TestCopierRenewsLater(t *testing.T) {
 		k.finished()
 	})
 }
+
+// An adapter whose completions cannot be polled hands its tasks to the next one too.
+func TestCopierWithoutCompletions(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		last := k.must(k.add(0, 1))
+		device := transporttest.WorldOf(t).Cables[0].Adapters[0].Device
+		device.Refuse("poll_cq", syscall.EIO, 0, 1<<30)
+		if err := k.wait(last); err != nil || k.word(0) != 1 {
+			t.Errorf("%v, the word is %d", err, k.word(0))
+		}
+		device.Allow()
+		k.finished()
+	})
+}

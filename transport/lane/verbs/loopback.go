@@ -78,8 +78,8 @@ func (b *Loopback) Open(p *Port) error {
 	return nil
 }
 
-// Renew replaces a queue pair that is broken, because its port had no link, or that was closed because a READ did not end.
-// If it fails, a later call tries again.
+// Renew replaces a queue pair that is broken, because its port had no link, or that was closed because a READ did not
+// end. If it fails, a later call tries again.
 func (b *Loopback) Renew() error {
 	p, o := b.port.Load(), b.open.Load()
 	if p == nil || o != nil && (o.err == nil || o.count > 0) {
@@ -131,13 +131,14 @@ func (b *Loopback) Copy(c Copier, number uint32, to uintptr, lkey uint32, from u
 	return nil
 }
 
-// Poll handles the READs that are done.
+// Poll handles the READs that are done. If it cannot, it closes the queue pair, so that they fail.
 func (b *Loopback) Poll() {
 	o := b.open.Load()
 	for o != nil && o.count > 0 {
 		n, err := o.cq.Poll(o.wc)
 		if err != nil {
 			o.err = err
+			_ = b.Close() // the next call tries again
 			return
 		}
 		for i := range n {
@@ -190,7 +191,11 @@ func (b *Loopback) Close() error {
 	b.open.Store(nil)
 	for ; o.count > 0; o.first, o.count = (o.first+1)%len(o.begun), o.count-1 {
 		r := o.begun[o.first]
-		r.copier.Copied(r.number, fmt.Errorf("%w: %v: its queue pair to itself was closed", fault.ErrDevice, o.port))
+		err := fmt.Errorf("%w: %v: its queue pair to itself was closed", fault.ErrDevice, o.port)
+		if o.err != nil {
+			err = fmt.Errorf("%w: %w", err, o.err)
+		}
+		r.copier.Copied(r.number, err)
 	}
 	return nil
 }
