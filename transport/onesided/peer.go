@@ -70,10 +70,10 @@ func newPeer(s *Space) *Peer {
 	return p
 }
 
-// open gets the memory of messages and posts receives.
+// open gets the memory of messages and registers it. If it fails it closes the connections.
 func (p *Peer) open() (err error) {
 	if p.mem, err = ibv.Alloc((sendSlots + recvSlots) * messageSize); err != nil {
-		return err
+		return errors.Join(err, p.close())
 	}
 	p.slots = ibv.Carve[byte](p.mem, sendSlots*messageSize)
 	receives := ibv.Carve[byte](p.mem, recvSlots*messageSize)
