@@ -61,7 +61,7 @@ func (s *Sender) Window(id uint32) (w *RemoteWindow, known bool) {
 	return s.windows.byID[id], id > 0 && id <= s.windows.last
 }
 
-// puts is a sender's account of its puts and signals. A sender without windows has none.
+// puts is a sender's account of its puts and signals.
 type puts struct {
 	all         [putWindow]put
 	next        int               // index of the next put, which must be free

@@ -32,7 +32,7 @@ type Sender struct {
 
 	eager   eager
 	windows remoteWindows
-	puts    *puts // nil before the receiver has opened a window
+	puts    *puts // nil before the first window of the receiver, and the first signal
 
 	waiting      bool      // the wait of the next message has been counted
 	waitingSince time.Time // since when the next message waits; zero until requestGrantsBySession sets it

@@ -53,7 +53,8 @@ func (w *Window) place(offset uint64) copier.Place {
 	return copier.Place{Region: w.local, Addr: w.base + uintptr(offset)}
 }
 
-// registerLocally registers the window with the space's copier, if it has one. Host memory needs none that has no adapter.
+// registerLocally registers the window with the space's copier, if the space has one. Host memory is not registered with a copier
+// that has no adapter, because the processor then does all copies.
 func (w *Window) registerLocally() (err error) {
 	if c := w.space.copier; c == nil || c.Devices() == 0 && w.kind == lane.HostMemory {
 		return nil
@@ -62,7 +63,7 @@ func (w *Window) registerLocally() (err error) {
 	return err
 }
 
-// deregisterLocally undoes that. It waits for copies that are under way.
+// deregisterLocally undoes registerLocally. It waits for copies that are under way.
 func (w *Window) deregisterLocally() error {
 	if w.local == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Data Direct: an adapter, from ConnectX-8 on, may have a PCIe function beside the GPU, by which it reaches the memory of
-// the GPU. It takes that way for memory that is registered for it, by a DMA-BUF.
+// Data Direct: an adapter, from ConnectX-8 on, may have a second PCIe function, which is closer to the GPU. The adapter
+// reaches memory of the GPU by this function if the memory is registered for it, by a DMA-BUF.
 
 // findDataDirect looks for the adapter's function for GPU memory.
 func (p *Port) findDataDirect() {
