@@ -85,7 +85,7 @@ func bigEndian(v uint64) uint64 {
 //
 //go:uintptrescapes
 func call(fn uintptr, a1, a2, a3, a4, a5, a6 uintptr) (uintptr, syscall.Errno) {
-	return ccall.Errno(libc().errnoLocation, fn, a1, a2, a3, a4, a5, a6)
+	return ccall.Errno(libc().errnoLocation, fn, a1, a2, a3, a4, a5, a6, 0)
 }
 
 // failure is the errno of a verb that returns an int: 0, or an errno, or -1 with errno set. Verbs of all three kinds exist.

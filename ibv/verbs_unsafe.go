@@ -193,7 +193,7 @@ func (l *libibverbs) RegDataDirectMR(pd uintptr, offset, length, iova uint64, fd
 	if fn == 0 {
 		return MRInfo{}, syscall.EOPNOTSUPP
 	}
-	p, errno := ccall.Errno7(libc().errnoLocation, fn, pd, uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access), mlx5AccessDataDirect)
+	p, errno := ccall.Errno(libc().errnoLocation, fn, pd, uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access), mlx5AccessDataDirect)
 	return region(p, absent(p, errno))
 }
 

@@ -29,29 +29,20 @@ func TestCall(t *testing.T) {
 func TestErrno(t *testing.T) {
 	loc, open := libc(t, "__errno_location"), libc(t, "open")
 	path := []byte("/nonexistent\x00")
-	r, errno := Errno(loc, open, uintptr(unsafe.Pointer(&path[0])), 0, 0, 0, 0, 0)
+	r, errno := Errno(loc, open, uintptr(unsafe.Pointer(&path[0])), 0, 0, 0, 0, 0, 0)
 	if int32(r) != -1 || errno != syscall.ENOENT {
 		t.Errorf("open of a missing file: got %d, %v, want -1, ENOENT", int32(r), errno)
 	}
 	// A call that succeeds does not see the errno that an earlier one left.
-	r, errno = Errno(loc, libc(t, "getpid"), 0, 0, 0, 0, 0, 0)
+	r, errno = Errno(loc, libc(t, "getpid"), 0, 0, 0, 0, 0, 0, 0)
 	if int(r) != syscall.Getpid() || errno != 0 {
 		t.Errorf("getpid: got %d, %v, want %d, 0", r, errno, syscall.Getpid())
 	}
-}
-
-func TestErrno7(t *testing.T) {
-	loc := libc(t, "__errno_location")
 	buf := make([]byte, 64)
 	format := []byte("%d %d %d %d\x00")
-	n, errno := Errno7(loc, libc(t, "snprintf"), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(unsafe.Pointer(&format[0])), 1, 22, 333, 4444)
+	n, errno := Errno(loc, libc(t, "snprintf"), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(unsafe.Pointer(&format[0])), 1, 22, 333, 4444)
 	if got, want := string(buf[:n]), "1 22 333 4444"; got != want || errno != 0 {
 		t.Errorf("seven arguments: got %q, %v, want %q", got, errno, want)
-	}
-	path := []byte("/nonexistent\x00")
-	r, errno := Errno7(loc, libc(t, "open"), uintptr(unsafe.Pointer(&path[0])), 0, 0, 0, 0, 0, 0)
-	if int32(r) != -1 || errno != syscall.ENOENT {
-		t.Errorf("open of a missing file: got %d, %v, want -1, ENOENT", int32(r), errno)
 	}
 }
 
@@ -70,10 +61,9 @@ func TestOut(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	loc, getpid := libc(t, "__errno_location"), libc(t, "getpid")
 	for name, f := range map[string]func(){
-		"Call":   func() { Call(getpid, 0, 0, 0, 0, 0, 0) },
-		"Errno7": func() { Errno7(loc, getpid, 0, 0, 0, 0, 0, 0, 0) },
-		"Errno":  func() { Errno(loc, getpid, 0, 0, 0, 0, 0, 0) },
-		"Out":    func() { Out(getpid, 0, 0) },
+		"Call":  func() { Call(getpid, 0, 0, 0, 0, 0, 0) },
+		"Errno": func() { Errno(loc, getpid, 0, 0, 0, 0, 0, 0, 0) },
+		"Out":   func() { Out(getpid, 0, 0) },
 	} {
 		if n := testing.AllocsPerRun(1000, f); n != 0 {
 			t.Errorf("%s allocates %v times per call", name, n)

@@ -15,15 +15,14 @@ import (
 func runtimeCgocall(fn uintptr, block unsafe.Pointer) int32
 
 // Addresses of the trampolines, which have C's calling convention.
-var plainAddr, errnoAddr, errno7Addr, outAddr uintptr
+var plainAddr, errnoAddr, outAddr uintptr
 
 // A block is known by its offsets to the assembly.
 type block struct {
 	fn     uintptr
-	args   [6]uintptr
+	args   [7]uintptr
 	result uintptr
-	extra  uintptr // in: __errno_location for callErrno; out: errno, or what callOut's third argument pointed to
-	arg7   uintptr // of errno7 alone
+	extra  uintptr // in: __errno_location for Errno; out: errno, or the word that Out's third argument points to
 }
 
 // Call calls fn with up to six arguments and returns what it returned. Pointers converted in the argument list stay valid
@@ -31,27 +30,18 @@ type block struct {
 //
 //go:uintptrescapes
 func Call(fn, a1, a2, a3, a4, a5, a6 uintptr) uintptr {
-	b := block{fn: fn, args: [6]uintptr{a1, a2, a3, a4, a5, a6}}
+	b := block{fn: fn, args: [7]uintptr{a1, a2, a3, a4, a5, a6}}
 	runtimeCgocall(plainAddr, unsafe.Pointer(&b))
 	return b.result
 }
 
-// Errno is Call for functions that report failure through errno: it is cleared before and read after, on the same thread,
-// with nothing in between. errnoLocation is the address of __errno_location.
+// Errno is Call for functions that report failure through errno, of up to seven arguments: errno is cleared before and read
+// after the call, on the same thread, with nothing in between. errnoLocation is the address of __errno_location.
 //
 //go:uintptrescapes
-func Errno(errnoLocation, fn, a1, a2, a3, a4, a5, a6 uintptr) (uintptr, syscall.Errno) {
-	b := block{fn: fn, args: [6]uintptr{a1, a2, a3, a4, a5, a6}, extra: errnoLocation}
+func Errno(errnoLocation, fn, a1, a2, a3, a4, a5, a6, a7 uintptr) (uintptr, syscall.Errno) {
+	b := block{fn: fn, args: [7]uintptr{a1, a2, a3, a4, a5, a6, a7}, extra: errnoLocation}
 	runtimeCgocall(errnoAddr, unsafe.Pointer(&b))
-	return b.result, syscall.Errno(b.extra)
-}
-
-// Errno7 is Errno for functions of seven arguments.
-//
-//go:uintptrescapes
-func Errno7(errnoLocation, fn, a1, a2, a3, a4, a5, a6, a7 uintptr) (uintptr, syscall.Errno) {
-	b := block{fn: fn, args: [6]uintptr{a1, a2, a3, a4, a5, a6}, extra: errnoLocation, arg7: a7}
-	runtimeCgocall(errno7Addr, unsafe.Pointer(&b))
 	return b.result, syscall.Errno(b.extra)
 }
 
@@ -59,7 +49,7 @@ func Errno7(errnoLocation, fn, a1, a2, a3, a4, a5, a6, a7 uintptr) (uintptr, sys
 //
 //go:uintptrescapes
 func Out(fn, a1, a2 uintptr) (result, out uintptr) {
-	b := block{fn: fn, args: [6]uintptr{a1, a2}}
+	b := block{fn: fn, args: [7]uintptr{a1, a2}}
 	runtimeCgocall(outAddr, unsafe.Pointer(&b))
 	return b.result, b.extra
 }
