@@ -11,17 +11,6 @@ import (
 	"ncclmesh/internal/ccall"
 )
 
-const rtldNoLoad = 4 // RTLD_NOLOAD of glibc's and musl's dlfcn.h
-
-// openLoaded returns a handle of a library that is loaded in this process, or 0. It loads nothing.
-func openLoaded(name string) uintptr {
-	handle, err := purego.Dlopen(name, rtldNoLoad|purego.RTLD_LAZY)
-	if err != nil {
-		return 0
-	}
-	return handle
-}
-
 func lookup(handle uintptr, name string) uintptr {
 	p, err := purego.Dlsym(handle, name)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"ncclmesh/internal/ccall"
 )
 
 // ErrNotLoaded means that the process has not loaded CUDA.
@@ -76,7 +78,7 @@ func Loaded() (*Driver, error) {
 	if found.driver != nil {
 		return found.driver, nil
 	}
-	handle := openLoaded(soname)
+	handle := ccall.Loaded(soname)
 	if handle == 0 {
 		return nil, ErrNotLoaded
 	}

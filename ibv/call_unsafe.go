@@ -19,18 +19,6 @@ func dlopen(name string) (uintptr, error) {
 	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 }
 
-const rtldNoLoad = 4 // RTLD_NOLOAD of glibc's and musl's dlfcn.h
-
-// openLoaded returns a handle of a library that is loaded in this process, or 0. It loads nothing. The library stays loaded as
-// long as the handle is not closed.
-func openLoaded(name string) uintptr {
-	handle, err := purego.Dlopen(name, rtldNoLoad|purego.RTLD_LAZY)
-	if err != nil {
-		return 0
-	}
-	return handle
-}
-
 // libc holds what is taken from the C library of the process; dlvsym is 0 with one that has no symbol versions.
 var libc = sync.OnceValue(func() (c struct{ dlvsym, errnoLocation uintptr }) {
 	c.dlvsym, _ = purego.Dlsym(purego.RTLD_DEFAULT, "dlvsym")

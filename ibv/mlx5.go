@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+
+	"ncclmesh/internal/ccall"
 )
 
 // Data Direct: NVIDIA's adapters from ConnectX-8 on may have a second PCIe function, beside the GPU, by which they reach the
@@ -30,7 +32,7 @@ func (m *mlx5) find() (dataDirectSysfsPath, regDmabufMR uintptr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.handle == 0 {
-		if m.handle = openLoaded(mlx5Library); m.handle != 0 {
+		if m.handle = ccall.Loaded(mlx5Library); m.handle != 0 {
 			m.dataDirectSysfsPath = lookup(m.handle, "mlx5dv_get_data_direct_sysfs_path", mlx5Version)
 			m.regDmabufMR = lookup(m.handle, "mlx5dv_reg_dmabuf_mr", mlx5Version)
 		}

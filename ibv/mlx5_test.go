@@ -31,7 +31,7 @@ func loadMLX5(t *testing.T, s standin, flags ...string) (answer func(path string
 			}
 		}
 		m.handle, m.dataDirectSysfsPath, m.regDmabufMR = 0, 0, 0
-		if h := openLoaded(mlx5Library); h != 0 {
+		if h := ccall.Loaded(mlx5Library); h != 0 {
 			t.Error("the stand-in is still loaded")
 		}
 	})
