@@ -34,36 +34,14 @@ func region(r *C.struct_mesh_region) comm.Region {
 	return g
 }
 
-// onComm calls f with a communicator.
-func onComm(number C.uint64_t, text *C.char, f func(*communicator) error) C.int {
+// on calls f with the object of a number.
+func on[T any](objects *table[T], number C.uint64_t, text *C.char, f func(*T) error) C.int {
 	return guarded(text, func() error {
-		c, err := comms.get(uint64(number))
+		o, err := objects.get(uint64(number))
 		if err != nil {
 			return err
 		}
-		return f(c)
-	})
-}
-
-// onConnection calls f with a connection.
-func onConnection(number C.uint64_t, text *C.char, f func(*comm.Connection) error) C.int {
-	return guarded(text, func() error {
-		x, err := connections.get(uint64(number))
-		if err != nil {
-			return err
-		}
-		return f(x)
-	})
-}
-
-// onBuffer calls f with a buffer.
-func onBuffer(number C.uint64_t, text *C.char, f func(*buffer) error) C.int {
-	return guarded(text, func() error {
-		b, err := buffers.get(uint64(number))
-		if err != nil {
-			return err
-		}
-		return f(b)
+		return f(o)
 	})
 }
 
@@ -103,7 +81,7 @@ func (c *communicator) describe() []*described {
 
 //export meshRank
 func meshRank(number C.uint64_t, rank, size *C.int, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error {
+	return on(&comms, number, text, func(c *communicator) error {
 		*rank, *size = C.int(c.Rank()), C.int(c.Size())
 		return nil
 	})
@@ -121,52 +99,52 @@ func meshSetTimeout(milliseconds C.int64_t, text *C.char) C.int {
 
 //export meshBarrier
 func meshBarrier(number C.uint64_t, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error { return c.Barrier() })
+	return on(&comms, number, text, func(c *communicator) error { return c.Barrier() })
 }
 
 //export meshConnect
 func meshConnect(number C.uint64_t, rank, tag C.int, r *C.struct_mesh_region, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error { return c.Connect(int(rank), int(tag), region(r)) })
+	return on(&comms, number, text, func(c *communicator) error { return c.Connect(int(rank), int(tag), region(r)) })
 }
 
 //export meshSetup
 func meshSetup(number C.uint64_t, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error { return c.Setup() })
+	return on(&comms, number, text, func(c *communicator) error { return c.Setup() })
 }
 
 //export meshPut
 func meshPut(number, dst, src, size C.uint64_t, text *C.char) C.int {
-	return onConnection(number, text, func(x *comm.Connection) error { return x.Put(uint64(dst), uint64(src), uint64(size)) })
+	return on(&connections, number, text, func(x *comm.Connection) error { return x.Put(uint64(dst), uint64(src), uint64(size)) })
 }
 
 //export meshSignal
 func meshSignal(number C.uint64_t, text *C.char) C.int {
-	return onConnection(number, text, (*comm.Connection).Signal)
+	return on(&connections, number, text, (*comm.Connection).Signal)
 }
 
 //export meshPutSignal
 func meshPutSignal(number, dst, src, size C.uint64_t, text *C.char) C.int {
-	return onConnection(number, text, func(x *comm.Connection) error { return x.PutWithSignal(uint64(dst), uint64(src), uint64(size)) })
+	return on(&connections, number, text, func(x *comm.Connection) error { return x.PutWithSignal(uint64(dst), uint64(src), uint64(size)) })
 }
 
 //export meshGet
 func meshGet(number, dst, src, size C.uint64_t, text *C.char) C.int {
-	return onConnection(number, text, func(x *comm.Connection) error { return x.Get(uint64(dst), uint64(src), uint64(size)) })
+	return on(&connections, number, text, func(x *comm.Connection) error { return x.Get(uint64(dst), uint64(src), uint64(size)) })
 }
 
 //export meshFlush
 func meshFlush(number C.uint64_t, limit C.int64_t, text *C.char) C.int {
-	return onConnection(number, text, func(x *comm.Connection) error { return x.Flush(timeout(limit)) })
+	return on(&connections, number, text, func(x *comm.Connection) error { return x.Flush(timeout(limit)) })
 }
 
 //export meshWait
 func meshWait(number C.uint64_t, limit C.int64_t, text *C.char) C.int {
-	return onConnection(number, text, func(x *comm.Connection) error { return x.Wait(timeout(limit)) })
+	return on(&connections, number, text, func(x *comm.Connection) error { return x.Wait(timeout(limit)) })
 }
 
 //export meshIncrementEpoch
 func meshIncrementEpoch(number C.uint64_t, text *C.char) C.int {
-	return onConnection(number, text, func(x *comm.Connection) error {
+	return on(&connections, number, text, func(x *comm.Connection) error {
 		x.IncrementEpoch()
 		return nil
 	})
@@ -174,7 +152,7 @@ func meshIncrementEpoch(number C.uint64_t, text *C.char) C.int {
 
 //export meshRegister
 func meshRegister(number C.uint64_t, r *C.struct_mesh_region, registered *C.uint64_t, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error {
+	return on(&comms, number, text, func(c *communicator) error {
 		b, err := c.Register(region(r))
 		if err != nil {
 			return err
@@ -205,7 +183,7 @@ func meshDeregister(number C.uint64_t, text *C.char) C.int {
 
 //export meshWrite
 func meshWrite(dst C.uint64_t, rank C.int, dstOffset, src, srcOffset, size C.uint64_t, text *C.char) C.int {
-	return onBuffer(dst, text, func(to *buffer) error {
+	return on(&buffers, dst, text, func(to *buffer) error {
 		return onOther(src, to, func(from *buffer) error {
 			return to.Write(int(rank), uint64(dstOffset), from.Buffer, uint64(srcOffset), uint64(size))
 		})
@@ -214,7 +192,7 @@ func meshWrite(dst C.uint64_t, rank C.int, dstOffset, src, srcOffset, size C.uin
 
 //export meshRead
 func meshRead(src C.uint64_t, rank C.int, srcOffset, dst, dstOffset, size C.uint64_t, text *C.char) C.int {
-	return onBuffer(src, text, func(from *buffer) error {
+	return on(&buffers, src, text, func(from *buffer) error {
 		return onOther(dst, from, func(to *buffer) error {
 			return from.Read(int(rank), uint64(srcOffset), to.Buffer, uint64(dstOffset), uint64(size))
 		})
@@ -235,29 +213,29 @@ func onOther(number C.uint64_t, one *buffer, f func(other *buffer) error) error 
 
 //export meshSignalWord
 func meshSignalWord(number C.uint64_t, rank C.int, offset C.uint64_t, op C.int, value C.uint64_t, text *C.char) C.int {
-	return onBuffer(number, text, func(b *buffer) error {
+	return on(&buffers, number, text, func(b *buffer) error {
 		return b.Signal(int(rank), uint64(offset), onesided.SignalOp(op), uint64(value))
 	})
 }
 
 //export meshWaitWord
 func meshWaitWord(number, offset, value C.uint64_t, limit C.int64_t, text *C.char) C.int {
-	return onBuffer(number, text, func(b *buffer) error { return b.Wait(uint64(offset), uint64(value), timeout(limit)) })
+	return on(&buffers, number, text, func(b *buffer) error { return b.Wait(uint64(offset), uint64(value), timeout(limit)) })
 }
 
 //export meshFlushRank
 func meshFlushRank(number C.uint64_t, rank C.int, limit C.int64_t, text *C.char) C.int {
-	return onBuffer(number, text, func(b *buffer) error { return b.Flush(int(rank), timeout(limit)) })
+	return on(&buffers, number, text, func(b *buffer) error { return b.Flush(int(rank), timeout(limit)) })
 }
 
 //export meshLaunch
 func meshLaunch(number C.uint64_t, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error { return c.LaunchProxies() })
+	return on(&comms, number, text, func(c *communicator) error { return c.LaunchProxies() })
 }
 
 //export meshStop
 func meshStop(number C.uint64_t, text *C.char) C.int {
-	return onComm(number, text, func(c *communicator) error { return c.StopProxies() })
+	return on(&comms, number, text, func(c *communicator) error { return c.StopProxies() })
 }
 
 //export meshFlushBeforeExit

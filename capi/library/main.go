@@ -54,7 +54,6 @@ type communicator struct {
 	*comm.Comm
 
 	mu          sync.Mutex
-	number      uint64
 	connections []*described // those that C has, in the order of Connections
 	lists       []uintptr    // arrays of connections that C has
 	buffers     []uint64     // numbers of the open buffers

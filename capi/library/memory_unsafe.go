@@ -203,19 +203,13 @@ func added(c *comm.Comm, err error, number *C.uint64_t) error {
 	if err != nil {
 		return err
 	}
-	a := &communicator{Comm: c}
-	a.number = comms.put(a)
-	*number = C.uint64_t(a.number)
+	*number = C.uint64_t(comms.put(&communicator{Comm: c}))
 	return nil
 }
 
 //export meshAllGather
 func meshAllGather(number C.uint64_t, data *C.char, size C.size_t, text *C.char) C.int {
-	return guarded(text, func() error {
-		c, err := comms.get(uint64(number))
-		if err != nil {
-			return err
-		}
+	return on(&comms, number, text, func(c *communicator) error {
 		if size > 1<<40 {
 			return fmt.Errorf("%w: all-gather of %d bytes of each rank", comm.ErrArgument, size)
 		}
@@ -225,11 +219,7 @@ func meshAllGather(number C.uint64_t, data *C.char, size C.size_t, text *C.char)
 
 //export meshConnection
 func meshConnection(number C.uint64_t, rank, tag C.int, conn **C.ncclmeshConn, text *C.char) C.int {
-	return guarded(text, func() error {
-		c, err := comms.get(uint64(number))
-		if err != nil {
-			return err
-		}
+	return on(&comms, number, text, func(c *communicator) error {
 		x, err := c.Connection(int(rank), int(tag))
 		if err != nil {
 			return err
@@ -246,11 +236,7 @@ func meshConnection(number C.uint64_t, rank, tag C.int, conn **C.ncclmeshConn, t
 
 //export meshConnections
 func meshConnections(number C.uint64_t, conns ***C.ncclmeshConn, n *C.int, text *C.char) C.int {
-	return guarded(text, func() error {
-		c, err := comms.get(uint64(number))
-		if err != nil {
-			return err
-		}
+	return on(&comms, number, text, func(c *communicator) error {
 		all := c.describe()
 		list := newList(all)
 		c.mu.Lock()
