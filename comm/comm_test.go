@@ -452,6 +452,25 @@ func TestInitFails(t *testing.T) {
 	})
 }
 
+// A panic in a call is an error, and is logged with its stack, line by line.
+func TestGuarded(t *testing.T) {
+	var lines []string
+	p := comm.NewProcess(comm.Host{Log: func(level slog.Level, text string) { lines = append(lines, fmt.Sprint(level, " ", text)) }})
+	check(t, "a panic", p.Guarded(func() error { panic("no such lane") }), comm.ResultInternalError, "no such lane")
+	if len(lines) < 3 || !strings.Contains(lines[0], "no such lane; please report this with the lines that follow") {
+		t.Errorf("the log has %q", lines)
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "ERROR ") || strings.Contains(line, "\n") {
+			t.Errorf("a line of the log is %q", line)
+		}
+	}
+	check(t, "an error", p.Guarded(func() error { return comm.ErrTimeout }), comm.ResultInProgress)
+	if err := p.Guarded(func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestResults(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -148,6 +148,11 @@ func talkative(debug string) bool {
 	return slices.Contains([]string{"INFO", "ABORT", "TRACE"}, strings.ToUpper(strings.TrimSpace(debug)))
 }
 
+// Guarded calls f for a program that Go's panics must not reach. A panic is logged with its stack, and becomes an error.
+func (p *Process) Guarded(f func() error) error {
+	return fault.Guarded(p.log, "a call of the program", f)
+}
+
 // FlushBeforeExit waits until the peers have received the sent data, for a limited time. It is for a process that is about to end
 // without having closed its communicators.
 func (p *Process) FlushBeforeExit() {

@@ -239,4 +239,9 @@ func meshStop(number C.uint64_t, text *C.char) C.int {
 }
 
 //export meshFlushBeforeExit
-func meshFlushBeforeExit() { process.FlushBeforeExit() }
+func meshFlushBeforeExit() {
+	_ = process.Guarded(func() error { // which logs a panic
+		process.FlushBeforeExit()
+		return nil
+	})
+}

@@ -6,18 +6,14 @@ import "C"
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
-	"runtime/debug"
 	"sync"
 
 	"ncclmesh/capi/host"
 	"ncclmesh/comm"
 	"ncclmesh/transport"
-	"ncclmesh/transport/fault"
 )
 
 // process is the transport of the process that has loaded the library.
@@ -70,15 +66,6 @@ type described struct {
 type buffer struct {
 	*comm.Buffer
 	of *communicator
-}
-
-// failed logs a panic and returns the error for it.
-func failed(value any) error {
-	stack := debug.Stack()
-	err := fmt.Errorf("%w: panic: %v", fault.ErrInternal, value)
-	log(slog.LevelError, fmt.Sprintf("%v; please report this with the lines that follow", err))
-	log(slog.LevelError, string(stack))
-	return err
 }
 
 func main() {}

@@ -61,14 +61,7 @@ func result(err error, text *C.char) C.int {
 }
 
 // guarded calls f, and returns its result, or that of a panic in it.
-func guarded(text *C.char, f func() error) (r C.int) {
-	defer func() {
-		if v := recover(); v != nil {
-			r = result(failed(v), text)
-		}
-	}()
-	return result(f(), text)
-}
+func guarded(text *C.char, f func() error) C.int { return result(process.Guarded(f), text) }
 
 var texts struct {
 	sync.Mutex

@@ -62,7 +62,7 @@ func (h *Host) NewRoot(size int) (*Root, error) {
 	}
 	h.roots[r.id] = r
 	h.mu.Unlock()
-	go guard.Run(r.run, func(p *guard.Panic) { h.Log.Error("bootstrap: " + p.Report()) })
+	go guard.Run(r.run, func(p *guard.Panic) { fault.Panicked(h.Log, "bootstrap", p) })
 	return r, nil
 }
 

@@ -21,7 +21,7 @@ const module = "ncclmesh"
 var imports = map[string][]string{
 	"capi":                          {"C", "capi/host", "ncclnet", "ncclnet/rma", "transport/board", "transport/lane", "tuner"},
 	"capi/host":                     {"C", "transport/forkfd"},
-	"capi/library":                  {"C", "capi/host", "comm", "comm/fifo", "handshake", "transport", "transport/fault", "transport/lane", "transport/onesided"},
+	"capi/library":                  {"C", "capi/host", "comm", "comm/fifo", "handshake", "transport", "transport/lane", "transport/onesided"},
 	"comm":                          {"comm/bootstrap", "comm/fifo", "comm/pace", "cuda", "guard", "handshake", "ibv", "ncclnet/config", "printable", "transport", "transport/conn", "transport/fault", "transport/lane", "transport/onesided", "transport/stage", "transport/turn"},
 	"comm/bootstrap":                {"comm/pace", "guard", "handshake", "ibv", "printable", "random", "transport", "transport/accept", "transport/clock", "transport/conn", "transport/fault", "transport/lane", "transport/sock", "transport/stage", "transport/turn"},
 	"comm/fifo":                     {"ibv"},
