@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +52,6 @@ func (c *Comm) Register(r Region) (*Buffer, error) {
 		}
 		return nil, err
 	}
-	c.buffers = append(c.buffers, b)
 	return b, nil
 }
 
@@ -100,7 +98,6 @@ func (b *Buffer) Deregister() error {
 		return errEnded
 	}
 	err := c.member.Barrier(c.process.bootstrapTimeout()) // so that no rank ends its window while another writes there
-	c.buffers = slices.DeleteFunc(c.buffers, func(other *Buffer) bool { return other == b })
 	return errors.Join(err, c.deregister(b.local))
 }
 

@@ -46,14 +46,13 @@ type Comm struct {
 
 	// Written with collective held.
 	peers       []*onesided.Peer // by rank; nil: there is no connection to it
-	windows     []*window        // registered memory, by address
-	unconnected []*Connection    // Connect has made them, Setup has not
+	windows     []*window        // registered memory
 	connections atomic.Pointer[[]*Connection]
 	epochs      []*epochs
-	buffers     []*Buffer
 	proxy       atomic.Pointer[proxy] // nil: proxies do not run
 
-	mu sync.Mutex // guards unconnected; a leaf lock
+	mu          sync.Mutex    // a leaf lock
+	unconnected []*Connection // Connect has made them, Setup has not; guarded by mu
 }
 
 // InitRank joins the job of n ranks whose rank 0 listens at address, "address:port", as this rank. NCCL_MESH_KEY must be set, to
