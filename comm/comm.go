@@ -169,7 +169,7 @@ func (c *Comm) makeProgress() {
 			c.process.host.Machine.Clock.Sleep(besideCalls)
 			continue
 		}
-		if c.busy.Swap(false) || c.space.Progress() {
+		if found := c.space.Progress(); c.busy.Swap(false) || found {
 			pace.Reset()
 			pace.Max, moved = longestIdle, time.Now()
 		} else if pace.Max < longestQuiet && time.Since(moved) > quietAfter {
