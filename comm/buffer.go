@@ -127,38 +127,37 @@ func (b *Buffer) peer(rank int) (*onesided.Peer, *onesided.Remote, error) {
 	return b.comm.peers[rank], r, nil
 }
 
+// transfer returns the peer that a rank is, and what is known of its buffer. It returns an error unless a range of this buffer on
+// the rank, and one of the same size of a local buffer, are inside the buffers.
+func (b *Buffer) transfer(rank int, offset uint64, local *Buffer, localOffset, size uint64) (*onesided.Peer, *onesided.Remote, error) {
+	peer, r, err := b.peer(rank)
+	if err == nil {
+		err = local.inside(localOffset, size)
+	}
+	if err == nil {
+		err = insideRank(rank, offset, size, r.Size)
+	}
+	return peer, r, err
+}
+
 // Write writes size bytes at offset srcOff of the local buffer src to offset dstOff of this buffer on a rank. It returns when the
 // request is queued; see [Connection.Put].
 func (b *Buffer) Write(rank int, dstOff uint64, src *Buffer, srcOff, size uint64) error {
-	peer, r, err := b.peer(rank)
+	peer, r, err := b.transfer(rank, dstOff, src, srcOff, size)
 	if err == nil {
-		err = src.inside(srcOff, size)
+		_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Put(r.ID, dstOff, src.local.Window, srcOff, size) })
 	}
-	if err == nil {
-		err = inside(fmt.Sprintf("the buffer of rank %d", rank), dstOff, size, r.Size)
-	}
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Put(r.ID, dstOff, src.local.Window, srcOff, size) })
-	return err
+	return named("write", err)
 }
 
 // Read reads size bytes at offset srcOff of this buffer on a rank into offset dstOff of the local buffer dst. The data is there
 // after Flush.
 func (b *Buffer) Read(rank int, srcOff uint64, dst *Buffer, dstOff, size uint64) error {
-	peer, r, err := b.peer(rank)
+	peer, r, err := b.transfer(rank, srcOff, dst, dstOff, size)
 	if err == nil {
-		err = dst.inside(dstOff, size)
+		_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Get(r.ID, srcOff, dst.local.Window, dstOff, size) })
 	}
-	if err == nil {
-		err = inside(fmt.Sprintf("the buffer of rank %d", rank), srcOff, size, r.Size)
-	}
-	if err != nil {
-		return fmt.Errorf("read: %w", err)
-	}
-	_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Get(r.ID, srcOff, dst.local.Window, dstOff, size) })
-	return err
+	return named("read", err)
 }
 
 // Signal changes the 64-bit word at an offset of this buffer on a rank, a multiple of 8. The rank sees it after the data of
@@ -166,55 +165,62 @@ func (b *Buffer) Read(rank int, srcOff uint64, dst *Buffer, dstOff, size uint64)
 func (b *Buffer) Signal(rank int, offset uint64, do onesided.SignalOp, value uint64) error {
 	peer, r, err := b.peer(rank)
 	if err == nil {
-		err = checkWord(fmt.Sprintf("the buffer of rank %d", rank), offset, r.Size, r.Kind)
+		err = checkWord(offset, r.Kind)
+	}
+	if err == nil {
+		err = insideRank(rank, offset, 8, r.Size)
 	}
 	if err == nil && (do < onesided.SignalSet || do > onesided.SignalInc) {
 		err = fmt.Errorf("%w: operation %d: want set (1), add (2) or increment (3)", ErrArgument, do)
 	}
-	if err != nil {
-		return fmt.Errorf("signal: %w", err)
+	if err == nil {
+		_, err = b.comm.begin(func() (onesided.Op, error) {
+			return peer.Signal(onesided.Signal{Window: r.ID, Do: do, Offset: offset, Value: value})
+		})
 	}
-	_, err = b.comm.begin(func() (onesided.Op, error) {
-		return peer.Signal(onesided.Signal{Window: r.ID, Do: do, Offset: offset, Value: value})
-	})
-	return err
+	return named("signal", err)
 }
 
 // Load returns the word at an offset of the local buffer. All writes that preceded the signals which it shows are visible after it.
 func (b *Buffer) Load(offset uint64) (uint64, error) {
 	w, err := b.word(offset)
 	if err != nil {
-		return 0, fmt.Errorf("load: %w", err)
+		return 0, named("load", err)
 	}
 	return w.Load(), nil
 }
 
 // word returns the word at an offset of the local buffer.
 func (b *Buffer) word(offset uint64) (*atomic.Uint64, error) {
-	if err := checkWord("the local buffer", offset, b.region.Length, b.region.Kind); err != nil {
+	if err := checkWord(offset, b.region.Kind); err != nil {
+		return nil, err
+	}
+	if err := b.inside(offset, 8); err != nil {
 		return nil, err
 	}
 	return b.local.Word(offset)
 }
 
-// Wait waits until the word at an offset of the local buffer is at least value. It fails when a connected rank dies before.
+// Wait waits until the word at an offset of the local buffer is at least value. It fails when a rank that can signal in the buffer
+// dies before.
 func (b *Buffer) Wait(offset, value uint64, timeout time.Duration) error {
 	w, err := b.word(offset)
-	if err != nil {
-		return fmt.Errorf("wait: %w", err)
+	if err == nil {
+		what := func() string { return fmt.Sprintf("the word at offset %d has not become %d", offset, value) }
+		err = b.comm.awaitWord(w, value, timeout, what, b.lost)
 	}
-	err = b.comm.await(timeout, func() string { return fmt.Sprintf("the word at offset %d has not become %d", offset, value) }, func() (bool, error) {
-		if w.Load() >= value {
-			return true, nil
+	return named("wait", err)
+}
+
+// lost returns the error of a lost peer that knows the buffer, or nil.
+func (b *Buffer) lost() error {
+	for rank := range b.remotes {
+		if b.remotes[rank].ID == 0 {
+			continue
 		}
-		err := b.comm.lost()
-		if err != nil && w.Load() >= value { // the signal came before
-			return true, nil
+		if err := b.comm.peers[rank].Err(); err != nil {
+			return err
 		}
-		return false, err
-	})
-	if err != nil {
-		return fmt.Errorf("wait: %w", err)
 	}
 	return nil
 }
@@ -225,10 +231,7 @@ func (b *Buffer) Flush(rank int, timeout time.Duration) error {
 	if err == nil {
 		err = b.comm.flush(peer, timeout, func() string { return fmt.Sprintf("not all data has arrived at rank %d", rank) })
 	}
-	if err != nil {
-		return fmt.Errorf("flush: %w", err)
-	}
-	return nil
+	return named("flush", err)
 }
 
 // inside returns an error if a range is not inside the local buffer.
@@ -239,25 +242,29 @@ func (b *Buffer) inside(offset, size uint64) error {
 	return inside("the local buffer", offset, size, b.region.Length)
 }
 
-// checkWord returns an error if a signal cannot change the word at an offset.
-func checkWord(what string, offset, size uint64, kind lane.MemoryKind) error {
+// insideRank returns an error if a range is not inside the buffer of a rank, which has limit bytes.
+func insideRank(rank int, offset, size, limit uint64) error {
+	if fits(offset, size, limit) { // without the text, which takes memory
+		return nil
+	}
+	return inside(fmt.Sprintf("the buffer of rank %d", rank), offset, size, limit)
+}
+
+// checkWord returns an error if a signal cannot change a word at an offset of memory of a kind.
+func checkWord(offset uint64, kind lane.MemoryKind) error {
 	switch {
 	case kind != lane.HostMemory:
 		return fmt.Errorf("%w: a signal word in %v: only words in host memory can be signalled", ErrArgument, kind)
 	case offset%8 != 0:
 		return fmt.Errorf("%w: a signal word at offset %d: want a multiple of 8", ErrArgument, offset)
 	}
-	return inside(what, offset, 8, size)
+	return nil
 }
 
-// lost returns the error of a peer that is lost, or nil.
-func (c *Comm) lost() error {
-	for _, p := range c.peers {
-		if p != nil {
-			if err := p.Err(); err != nil {
-				return err
-			}
-		}
+// named adds the call to an error.
+func named(call string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", call, err)
 }

@@ -75,6 +75,7 @@ func TestWritesGoToOneRank(t *testing.T) {
 		check(t, "a second time", buffers[0].Deregister(), comm.ResultInvalidUsage, "deregistered before")
 		check(t, "a write to it", buffers[0].Write(2, 0, buffers[0], 0, 8), comm.ResultInvalidUsage, "deregistered before")
 		check(t, "a signal in it", buffers[0].Signal(2, 0, onesided.SignalInc, 0), comm.ResultInvalidUsage, "deregistered before")
+		check(t, "a wait in it", buffers[0].Wait(0, 0, time.Minute), comm.ResultInvalidUsage, "deregistered before")
 	})
 }
 
@@ -183,6 +184,44 @@ func TestRegisterFailsOnOneRank(t *testing.T) {
 		check(t, "rank 0", errs[0], comm.ResultRemoteError, "rank 1 could not register its buffer", "64 bytes at 0x0")
 		check(t, "rank 1", errs[1], comm.ResultInvalidArgument, "64 bytes at 0x0")
 		register(t, ranks, 64, 64)
+	})
+}
+
+// A rank that waits for a signal in its buffer gets an error when a rank dies that can signal there. It waits on when another one dies,
+// to which it was connected after Register.
+func TestRankDiesInBufferWait(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		ranks := start(t, 3, nil)
+		connect := func(a, b int) {
+			t.Helper()
+			for _, ends := range [][2]int{{a, b}, {b, a}} {
+				region, _ := memory(t, 64)
+				if err := ranks[ends[0]].Connect(ends[1], 0, region); err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(t, each(ranks, func(r *rank) error { return r.Setup() }))
+		}
+		kill := func(r *rank) {
+			r.killed = true
+			r.runs.Kill()
+			transporttest.WorldOf(t).Sleep(20 * time.Second)
+		}
+		connect(0, 1)
+		buffers, _ := register(t, ranks, 64, 64, 64)
+		waited := make(chan error)
+		go func() { waited <- buffers[0].Wait(0, 1, time.Minute) }()
+		connect(0, 2)
+		kill(ranks[2])
+		if err := errors.Join(buffers[1].Signal(0, 0, onesided.SignalInc, 0), <-waited); err != nil {
+			t.Error(err)
+		}
+		go func() { waited <- buffers[0].Wait(0, 2, time.Minute) }()
+		kill(ranks[1])
+		check(t, "wait", <-waited, comm.ResultRemoteError, "wait: ", "peer gone")
+		if err := buffers[0].Wait(0, 1, time.Minute); err != nil {
+			t.Errorf("waiting for the signal that came before: %v", err)
+		}
 	})
 }
 

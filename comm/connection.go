@@ -187,16 +187,8 @@ func (x *Connection) Flush(timeout time.Duration) error {
 // on. After a time-out it may be called again, for the same signal. It fails when the other side dies and the signal has not arrived.
 func (x *Connection) Wait(timeout time.Duration) error {
 	want := x.expected.Add(1)
-	err := x.comm.await(timeout, func() string { return fmt.Sprintf("signal %d has not arrived", want) }, func() (bool, error) {
-		if x.Epoch() >= want {
-			return true, nil
-		}
-		err := x.peer.Err()
-		if err != nil && x.Epoch() >= want { // it arrived before the peer was lost
-			return true, nil
-		}
-		return false, err
-	})
+	what := func() string { return fmt.Sprintf("signal %d has not arrived", want) }
+	err := x.comm.awaitWord(x.epoch, want, timeout, what, x.peer.Err)
 	if err != nil {
 		x.expected.Add(^uint64(0))
 	}

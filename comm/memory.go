@@ -47,8 +47,11 @@ func (r Region) check(gpu GPU) error {
 
 // inside returns an error if a range is not inside a buffer of limit bytes. what names the buffer.
 func inside(what string, offset, size, limit uint64) error {
-	if offset > limit || size > limit-offset {
-		return fmt.Errorf("%w: %d bytes at offset %d of %s, which has %d bytes", ErrArgument, size, offset, what, limit)
+	if fits(offset, size, limit) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %d bytes at offset %d of %s, which has %d bytes", ErrArgument, size, offset, what, limit)
 }
+
+// fits reports whether a range is inside a buffer of limit bytes.
+func fits(offset, size, limit uint64) bool { return offset <= limit && size <= limit-offset }

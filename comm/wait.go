@@ -2,6 +2,7 @@ package comm
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"ncclmesh/transport/onesided"
@@ -46,6 +47,20 @@ func (c *Comm) awaitWithin(longest, timeout time.Duration, what func() string, d
 			return err
 		}
 	}
+}
+
+// awaitWord waits until a word is at least want. It fails with the error that lost returns, unless the signal came before the loss.
+func (c *Comm) awaitWord(word *atomic.Uint64, want uint64, timeout time.Duration, what func() string, lost func() error) error {
+	return c.await(timeout, what, func() (bool, error) {
+		if word.Load() >= want {
+			return true, nil
+		}
+		err := lost()
+		if err != nil && word.Load() >= want {
+			return true, nil
+		}
+		return false, err
+	})
 }
 
 // move makes progress for a call, so that the goroutine that otherwise does so stays out of its way.
