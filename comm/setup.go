@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"ncclmesh/comm/bootstrap"
 	"ncclmesh/comm/fifo"
 	"ncclmesh/handshake"
 	"ncclmesh/printable"
@@ -303,7 +302,7 @@ func (c *Comm) connect(ranks []int, deadline time.Time) (err error) {
 func handleFor(list []byte, rank int) (h handshake.Handle, err error) {
 	for ; len(list) >= handleSize; list = list[handleSize:] {
 		if binary.BigEndian.Uint64(list) == uint64(rank) {
-			raw := bootstrap.Handle(list[8:handleSize])
+			raw := [handshake.HandleSize]byte(list[8:])
 			return handshake.DecodeHandle(&raw)
 		}
 	}

@@ -18,7 +18,6 @@ type Member struct {
 	host       *Host
 	rank, size int
 	listener   *transport.Listener // that the root dials
-	handles    []Handle
 	seal       *seal
 
 	leaving atomic.Bool // a call that waits returns
@@ -30,9 +29,6 @@ type Member struct {
 	closed bool
 	err    error // why the root cannot be reached any more
 }
-
-// A Handle is what a rank gives to the others.
-type Handle = [handshake.HandleSize]byte
 
 // grace is how long a member waits for the root after its own time-out, so that the root's answer, which names the missing
 // ranks, arrives. It is scaled.
@@ -54,7 +50,7 @@ func (h *Host) Join(id ID, rank, size int, timeout time.Duration) (_ *Member, er
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, closeAll(m))
+			err = errors.Join(err, m.close())
 		}
 	}()
 	deadline := time.Now().Add(timeout + h.Clock.Scaled(grace))
@@ -66,8 +62,8 @@ func (h *Host) Join(id ID, rank, size int, timeout time.Duration) (_ *Member, er
 	if err != nil {
 		return nil, fmt.Errorf("rank %d cannot join: %w", rank, err)
 	}
-	if err := m.read(table); err != nil {
-		return nil, err
+	if got, want := len(table)-1, size*handshake.HandleSize; got != want {
+		return nil, fmt.Errorf("%w: the root sent %d bytes of handles, want %d", fault.ErrProtocol, got, want)
 	}
 	return m, nil
 }
@@ -99,18 +95,6 @@ func (m *Member) connect(id ID, handle handshake.Handle, deadline time.Time) err
 		}
 		pace.Wait()
 	}
-}
-
-// read reads the table of all ranks' handles.
-func (m *Member) read(table []byte) error {
-	b := table[1:]
-	if len(b) != m.size*handshake.HandleSize {
-		return fmt.Errorf("%w: the root sent %d bytes of handles, want %d", fault.ErrProtocol, len(b), m.size*handshake.HandleSize)
-	}
-	for ; len(b) > 0; b = b[handshake.HandleSize:] {
-		m.handles = append(m.handles, Handle(b[:handshake.HandleSize]))
-	}
-	return nil
 }
 
 // Rank returns the member's rank.
@@ -262,12 +246,5 @@ func (m *Member) Leave() error {
 // close closes the connections.
 func (m *Member) close() error {
 	m.closed = true
-	err := m.listener.Close()
-	if m.out != nil {
-		err = errors.Join(err, m.out.close())
-	}
-	if m.in != nil {
-		err = errors.Join(err, m.in.close())
-	}
-	return err
+	return errors.Join(m.listener.Close(), closeAll(m.out, m.in))
 }
