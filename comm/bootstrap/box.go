@@ -70,7 +70,8 @@ type connOutbox struct {
 	last    int // bytes of the queue's first message that the request sends
 }
 
-func newConnOutbox(c *conn.Sender, s *seal) (*connOutbox, error) {
+// newConnOutbox returns an outbox over a connection, or closes the connection.
+func newConnOutbox(c *conn.Sender, s *seal) (outbox, error) {
 	b, err := newBuffer(&c.Conn)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -124,7 +125,8 @@ type connInbox struct {
 	size    int    // of the present message; 0: none has begun
 }
 
-func newConnInbox(c *conn.Receiver, s *seal) (*connInbox, error) {
+// newConnInbox returns an inbox over a connection, or closes the connection.
+func newConnInbox(c *conn.Receiver, s *seal) (inbox, error) {
 	b, err := newBuffer(&c.Conn)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
