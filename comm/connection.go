@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -220,7 +221,7 @@ func (c *Comm) newEpochs(n int) (*epochs, error) {
 	}
 	w, err := c.register(Region{Kind: lane.HostMemory, Addr: m.Addr(), Length: uint64(m.Len())})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, m.Free())
+		return nil, errors.Join(err, m.Free())
 	}
 	return &epochs{m, w}, nil
 }

@@ -103,7 +103,10 @@ func (h *Host) resolve(ctx context.Context, address string) (at netip.AddrPort, 
 		return at, fmt.Errorf("%w: address %q: %q is not an IP address", fault.ErrUsage, address, name)
 	}
 	found, err := h.Lookup(ctx, name)
-	if err != nil || len(found) == 0 {
+	if err == nil && len(found) == 0 {
+		err = errors.New("the name has none")
+	}
+	if err != nil {
 		return at, fmt.Errorf("%w: address %q: no address of %q is known: %w", fault.ErrUsage, address, name, err)
 	}
 	return netip.AddrPortFrom(found[0].Unmap(), uint16(port)), nil

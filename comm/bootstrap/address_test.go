@@ -42,8 +42,11 @@ func TestJoinByAddress(t *testing.T) {
 
 func TestJoinByAddressFails(t *testing.T) {
 	lookup := func(_ context.Context, name string) ([]netip.Addr, error) {
-		if name == "node-a" {
+		switch name {
+		case "node-a":
 			return []netip.Addr{netip.MustParseAddr("192.168.1.1")}, nil
+		case "node-b":
+			return nil, nil
 		}
 		return nil, errors.New("no such host")
 	}
@@ -61,6 +64,7 @@ func TestJoinByAddressFails(t *testing.T) {
 		{"port 0", "192.168.1.1:0", 0, key, false, fault.ErrUsage, []string{"from 1 to 65535"}},
 		{"a name where names are not looked up", "node-a:5000", 1, key, false, fault.ErrUsage, []string{`"node-a" is not an IP address`}},
 		{"a name of nobody", "node-z:5000", 1, key, true, fault.ErrUsage, []string{"node-z", "no such host"}},
+		{"a name without an address", "node-b:5000", 1, key, true, fault.ErrUsage, []string{`no address of "node-b" is known: the name has none`}},
 		{"an address of another node", "192.168.1.2:5000", 0, key, false, fault.ErrUsage, []string{"an address of its own node"}},
 		{"nobody listens", "node-a:5000", 1, key, true, fault.ErrUnreachable, []string{"rank 1 cannot join at node-a:5000", "nobody listens there"}},
 	}
