@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 /*
  * Go's monitor thread (sysmon) checks every 20 microseconds for threads that are in C, as NCCL's are between two calls, and
@@ -30,20 +29,13 @@ __attribute__((constructor)) static void keep_own_timers(void)
 		prctl(PR_SET_TIMERSLACK, own_slack, 0, 0, 0);
 }
 
-static pid_t owner; /* the process that loaded the library */
-
-__attribute__((constructor)) static void note_owner(void)
-{
-	owner = getpid();
-}
-
 /*
  * When a process ends, the kernel resets each socket that has unread input, and discards output that
  * it has not sent, although NCCL's sends are done. The plugin therefore flushes its connections first.
  */
 __attribute__((destructor)) static void flush_before_exit(void)
 {
-	if (!mesh_forked && getpid() == owner)
+	if (mesh_is_owner())
 		meshSettle();
 }
 

@@ -7,9 +7,9 @@ package main
 import "C"
 
 import (
-	"sync"
 	"unsafe"
 
+	"ncclmesh/capi/host"
 	"ncclmesh/ncclnet"
 )
 
@@ -26,26 +26,10 @@ func loggerFor(f C.ncclDebugLogger_t) ncclnet.Logger {
 	}
 }
 
-var interned struct {
-	mu      sync.Mutex
-	strings map[string]*C.char
-}
-
-// intern returns s as a C string that is never freed, because NCCL keeps the names in the properties. Equal
-// strings have the same pointer. The pointer of "" is NULL.
+// intern returns a name in the properties as a C string that is never freed, because NCCL keeps it. The pointer of "" is NULL.
 func intern(s string) *C.char {
 	if s == "" {
 		return nil
 	}
-	interned.mu.Lock()
-	defer interned.mu.Unlock()
-	if interned.strings == nil {
-		interned.strings = make(map[string]*C.char)
-	}
-	c := interned.strings[s]
-	if c == nil {
-		c = C.CString(s)
-		interned.strings[s] = c
-	}
-	return c
+	return (*C.char)(host.Intern(s))
 }

@@ -65,9 +65,17 @@ static void in_child(void)
 	}
 }
 
+static pid_t owner; /* the process that loaded the library */
+
 __attribute__((constructor)) static void watch_forks(void)
 {
+	owner = getpid();
 	pthread_atfork(before_fork, in_parent, in_child);
+}
+
+int mesh_is_owner(void)
+{
+	return !mesh_forked && getpid() == owner;
 }
 
 char *mesh_environ(int i)

@@ -9,6 +9,9 @@
 /* This process is a forked child, which has none of Go's threads: no entry may reach Go. */
 extern int mesh_forked MESH_HIDDEN;
 
+/* Returns 1 in the process that loaded the library, and 0 in its children, also those of clone, which calls no handler of forks. */
+MESH_HIDDEN int mesh_is_owner(void);
+
 /* Go's table of file descriptors that a forked child closes: see package transport/forkfd. */
 MESH_HIDDEN void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate);
 

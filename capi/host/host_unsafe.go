@@ -1,4 +1,4 @@
-// This file isolates the environment, which C owns, and the table that a forked child reads.
+// This file isolates the environment, which C owns, the table that a forked child reads, and strings that C keeps.
 
 package host
 
@@ -8,6 +8,7 @@ package host
 import "C"
 
 import (
+	"sync"
 	"unsafe"
 
 	"ncclmesh/transport/forkfd"
@@ -35,4 +36,24 @@ func Environ() []string {
 		}
 		list = append(list, C.GoString(c))
 	}
+}
+
+var interned struct {
+	sync.Mutex
+	strings map[string]*C.char
+}
+
+// Intern returns a char * to s that is never freed, because C code keeps it. Equal strings have the same pointer.
+func Intern(s string) unsafe.Pointer {
+	interned.Lock()
+	defer interned.Unlock()
+	if interned.strings == nil {
+		interned.strings = make(map[string]*C.char)
+	}
+	c := interned.strings[s]
+	if c == nil {
+		c = C.CString(s)
+		interned.strings[s] = c
+	}
+	return unsafe.Pointer(c)
 }

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -340,19 +339,12 @@ EXPORT const char *ncclmeshGetVersion(void)
 	return mesh_forked ? "" : meshVersion();
 }
 
-static pid_t owner; /* the process that loaded the library */
-
-__attribute__((constructor)) static void note_owner(void)
-{
-	owner = getpid();
-}
-
 /*
  * When a process ends, the kernel resets each socket that has unread input, and discards output that it has not sent, although the
  * program's requests are done. The library therefore flushes its connections first.
  */
 __attribute__((destructor)) static void flush_before_exit(void)
 {
-	if (!mesh_forked && getpid() == owner)
+	if (mesh_is_owner())
 		meshFlushBeforeExit();
 }

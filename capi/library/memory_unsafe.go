@@ -14,6 +14,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"ncclmesh/capi/host"
 	"ncclmesh/comm"
 	"ncclmesh/comm/fifo"
 	"ncclmesh/handshake"
@@ -63,31 +64,11 @@ func result(err error, text *C.char) C.int {
 // guarded calls f, and returns its result, or that of a panic in it.
 func guarded(text *C.char, f func() error) C.int { return result(process.Guarded(f), text) }
 
-var texts struct {
-	sync.Mutex
-	list map[string]*C.char
-}
-
-// forever returns a C string that is never freed. Equal strings have the same pointer.
-func forever(s string) *C.char {
-	texts.Lock()
-	defer texts.Unlock()
-	if texts.list == nil {
-		texts.list = map[string]*C.char{}
-	}
-	c := texts.list[s]
-	if c == nil {
-		c = C.CString(s)
-		texts.list[s] = c
-	}
-	return c
-}
-
 //export meshResultText
-func meshResultText(r C.int) *C.char { return forever(comm.Result(r).String()) }
+func meshResultText(r C.int) *C.char { return (*C.char)(host.Intern(comm.Result(r).String())) }
 
 //export meshVersion
-func meshVersion() *C.char { return forever(handshake.Build()) }
+func meshVersion() *C.char { return (*C.char)(host.Intern(handshake.Build())) }
 
 // newConn makes the struct of a connection.
 func newConn(x *comm.Connection, number uint64) uintptr {
