@@ -2,14 +2,13 @@ package ncclnet
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"ncclmesh/logtext"
 	"ncclmesh/printable"
 )
 
@@ -37,8 +36,7 @@ const (
 type logHandler struct {
 	logger Logger
 	level  slog.Leveler
-	attrs  string // rendered, each with a leading space
-	group  string // with a trailing dot
+	attrs  logtext.Attrs
 }
 
 func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool {
@@ -50,59 +48,23 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		level = NCCL_LOG_WARN
 	}
-	var b strings.Builder
-	b.WriteString(r.Message)
-	b.WriteString(h.attrs)
-	r.Attrs(func(a slog.Attr) bool {
-		appendAttr(&b, h.group, a)
-		return true
-	})
 	file, line := source(r.PC)
-	for _, text := range logLines(b.String()) {
+	for _, text := range logLines(h.attrs.Text(r)) {
 		h.logger(level, NCCL_INIT|NCCL_NET, file, line, logPrefix+text)
 	}
 	return nil
 }
 
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	var b strings.Builder
-	for _, a := range attrs {
-		appendAttr(&b, h.group, a)
-	}
 	c := *h
-	c.attrs += b.String()
+	c.attrs = h.attrs.With(attrs)
 	return &c
 }
 
 func (h *logHandler) WithGroup(name string) slog.Handler {
-	if name == "" {
-		return h
-	}
 	c := *h
-	c.group += name + "."
+	c.attrs = h.attrs.WithGroup(name)
 	return &c
-}
-
-// appendAttr writes " key=value", and quotes a value that is not one word.
-func appendAttr(b *strings.Builder, group string, a slog.Attr) {
-	v := a.Value.Resolve()
-	if v.Kind() == slog.KindGroup {
-		if a.Key != "" {
-			group += a.Key + "."
-		}
-		for _, member := range v.Group() {
-			appendAttr(b, group, member)
-		}
-		return
-	}
-	if a.Key == "" {
-		return
-	}
-	text := v.String()
-	if text == "" || strings.ContainsAny(text, " \"=\n\t") {
-		text = strconv.Quote(text)
-	}
-	fmt.Fprintf(b, " %s%s=%s", group, a.Key, text)
 }
 
 // logLines splits a message at its newlines and where a line gets too long. It replaces unprintable characters, because

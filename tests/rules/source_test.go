@@ -22,11 +22,11 @@ var imports = map[string][]string{
 	"capi":                          {"C", "capi/host", "ncclnet", "ncclnet/rma", "transport/board", "transport/lane", "tuner"},
 	"capi/host":                     {"C", "transport/forkfd"},
 	"capi/library":                  {"C", "capi/host", "comm", "comm/fifo", "handshake", "transport", "transport/lane", "transport/onesided"},
-	"comm":                          {"comm/bootstrap", "comm/fifo", "comm/pace", "cuda", "guard", "handshake", "ibv", "ncclnet/config", "printable", "transport", "transport/conn", "transport/fault", "transport/lane", "transport/onesided", "transport/stage", "transport/turn"},
+	"comm":                          {"comm/bootstrap", "comm/fifo", "comm/pace", "cuda", "guard", "handshake", "ibv", "logtext", "ncclnet/config", "printable", "transport", "transport/conn", "transport/fault", "transport/lane", "transport/onesided", "transport/stage", "transport/turn"},
 	"comm/bootstrap":                {"comm/pace", "guard", "handshake", "ibv", "printable", "random", "transport", "transport/accept", "transport/clock", "transport/conn", "transport/fault", "transport/lane", "transport/sock", "transport/stage", "transport/turn"},
 	"comm/fifo":                     {"ibv"},
 	"comm/pace":                     {"transport/clock"},
-	"ncclnet":                       {"cuda", "guard", "handshake", "ncclnet/config", "ncclnet/gpudirect", "ncclnet/rma", "printable", "transport", "transport/clock", "transport/fault", "transport/lane", "transport/conn", "transport/topology", "transport/turn", "tuner"},
+	"ncclnet":                       {"cuda", "guard", "handshake", "logtext", "ncclnet/config", "ncclnet/gpudirect", "ncclnet/rma", "printable", "transport", "transport/clock", "transport/fault", "transport/lane", "transport/conn", "transport/topology", "transport/turn", "tuner"},
 	"ncclnet/gpudirect":             {"cuda"},
 	"ncclnet/rma":                   {"guard", "handshake", "ibv", "transport", "transport/clock", "transport/conn", "transport/fault", "transport/lane", "transport/onesided"},
 	"ncclnet/config":                {"handshake", "ncclnet/gpudirect", "transport", "transport/discovery", "transport/lane/tcp", "transport/sock", "transport/topology", "tuner"},
@@ -64,6 +64,7 @@ var imports = map[string][]string{
 	"transport/sock":                {"transport/forkfd", "transport/limit", sysUnix},
 	"handshake":                     {"printable", "random"},
 	"guard":                         {},
+	"logtext":                       {},
 	"printable":                     {},
 	"random":                        {},
 	"ibv":                           {"guard", "internal/ccall", sysUnix, purego},
@@ -201,7 +202,7 @@ func parse(t *testing.T, path string) *ast.File {
 func eachOfPlugin(t *testing.T, visit func(dir string, fset *token.FileSet, f *ast.File)) {
 	t.Helper()
 	for dir, files := range sources(t) {
-		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "comm", "cuda", "guard", "handshake", "ibv", "internal", "ncclnet", "printable", "transport", "tuner"}, top) {
+		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "comm", "cuda", "guard", "handshake", "ibv", "internal", "logtext", "ncclnet", "printable", "transport", "tuner"}, top) {
 			continue
 		}
 		for _, file := range files {
