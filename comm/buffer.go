@@ -30,7 +30,7 @@ type Buffer struct {
 
 var errEnded = fmt.Errorf("%w: the buffer was deregistered before", fault.ErrUsage)
 
-// bufferEntry is what the other ranks learn of a buffer: the number of the window, and the size.
+// bufferEntry is the size of an entry in bytes, by which the other ranks learn of a buffer: the ID of its window 8, and its size 8.
 const bufferEntry = 16
 
 // Register registers memory with all ranks. All ranks have to call it, in the same order, after Setup has set up the connections that
@@ -112,7 +112,7 @@ func (b *Buffer) Size(rank int) uint64 {
 	return b.remotes[rank].Size
 }
 
-// peer returns the peer that a rank is, and what is known of its buffer.
+// peer returns the peer of a rank, and the buffer there.
 func (b *Buffer) peer(rank int) (*onesided.Peer, *onesided.Remote, error) {
 	if b.ended.Load() {
 		return nil, nil, errEnded
@@ -127,8 +127,8 @@ func (b *Buffer) peer(rank int) (*onesided.Peer, *onesided.Remote, error) {
 	return b.comm.peers[rank], r, nil
 }
 
-// transfer returns the peer that a rank is, and what is known of its buffer. It returns an error unless a range of this buffer on
-// the rank, and one of the same size of a local buffer, are inside the buffers.
+// transfer returns the peer of a rank, and the buffer there. It returns an error unless a range of this buffer on the rank, and one
+// of the same size of a local buffer, are inside the buffers.
 func (b *Buffer) transfer(rank int, offset uint64, local *Buffer, localOffset, size uint64) (*onesided.Peer, *onesided.Remote, error) {
 	peer, r, err := b.peer(rank)
 	if err == nil {

@@ -166,7 +166,7 @@ func (p *Process) FlushBeforeExit() {
 	}
 }
 
-// An ID identifies a job. It contains a secret: who has it may join, and write to the memory of all ranks.
+// An ID identifies a job. It contains a secret: any process that has it may join, and write to the memory of all ranks.
 type ID = bootstrap.ID
 
 // UniqueID makes the ID of a job. One process makes it, usually that of rank 0, and passes it to the others by any means. This

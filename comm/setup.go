@@ -391,7 +391,7 @@ func (c *Comm) awaitWindow(rank int, id uint32, deadline time.Time) (w onesided.
 	return w, err
 }
 
-// agree returns an error on all ranks if a rank has one. what is what the rank could not do.
+// agree returns an error on all ranks if a rank has one. what names the task that the rank could not do.
 func (c *Comm) agree(what string, own error) error {
 	const size = 1 + 2 + 400 // result, length of the text, text
 	n, rank := c.Size(), c.Rank()

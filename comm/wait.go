@@ -8,10 +8,10 @@ import (
 	"ncclmesh/transport/onesided"
 )
 
-// How long a call that waits pauses between two polls, at most. A wait for what comes soon has short ones.
+// How long a call that waits pauses between two polls, at most.
 const (
 	longestPause      = 500 * time.Microsecond
-	longestFlushPause = 100 * time.Microsecond // when requests of this process are outstanding, which lanes may need polls for
+	longestFlushPause = 100 * time.Microsecond // while requests of this process are outstanding, because lanes may need polls to complete them
 )
 
 // Forever is a time-out that never passes.

@@ -68,7 +68,7 @@ func (d *Driver) attributesOf(device int32) (Attributes, error) {
 	a := Attributes{Devices: 1}
 	for _, q := range []struct {
 		number int
-		bits   int32 // what makes it true
+		bits   int32 // of the value; one of them makes the attribute true
 		is     *bool
 	}{
 		{attributeGPUDirectRDMA, -1, &a.GPUDirectRDMA},
@@ -95,9 +95,9 @@ func (d *Driver) Version() (int, error) {
 	return v, failed("cuDriverGetVersion", result)
 }
 
-// FlushWrites makes what PCIe devices have written into the memory of the current context's device visible to that device. Where the calling
-// thread has no context, as a goroutine of a library, it does so for each device whose primary context the program uses. It fails with
-// CUDA_ERROR_NOT_SUPPORTED where the devices do not have FlushByHost, which it asks once.
+// FlushWrites makes earlier writes of PCIe devices into the memory of a GPU visible to that GPU: the device of the calling thread's context,
+// or, if the thread has no context, as a goroutine of a library, each device whose primary context the program uses. It fails with
+// CUDA_ERROR_NOT_SUPPORTED if the devices do not have FlushByHost; it asks the driver for that once.
 func (d *Driver) FlushWrites() error {
 	const op = "cuFlushGPUDirectRDMAWrites"
 	can := d.flush.Load()

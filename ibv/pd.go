@@ -70,9 +70,9 @@ func (pd *PD) RegDmaBufMR(offset, length, iova uint64, fd int, access uint32) (*
 	})
 }
 
-// TakesDMABufs reports whether RegDmaBufMR can register the memory of a DMA-BUF. It asks for a region of a descriptor that is
-// none: a kernel and a device that can do it say that the descriptor is bad, others that they do not support the call. It
-// returns false where the library has no such verb.
+// TakesDMABufs reports whether RegDmaBufMR can register the memory of a DMA-BUF. It tries an invalid descriptor: a
+// kernel and a device that can do it report a bad descriptor, others report that they do not support the call. It returns false
+// if the library has no such verb.
 func (pd *PD) TakesDMABufs() bool {
 	mr, err := pd.RegDmaBufMR(0, 0, 0, -1, 0)
 	if err == nil {

@@ -112,7 +112,7 @@ typedef struct ncclmeshComm *ncclmeshComm_t;
 /* Memory that all ranks have registered. */
 typedef struct ncclmeshBuffer *ncclmeshBuffer_t;
 
-/* Identifies a job. It contains a secret: who has it may join, and write to the memory of all ranks. */
+/* Identifies a job. It contains a secret: any process that has it may join, and write to the memory of all ranks. */
 #define NCCLMESH_UNIQUE_ID_BYTES 128
 typedef struct {
 	char bytes[NCCLMESH_UNIQUE_ID_BYTES];

@@ -121,7 +121,7 @@ type connInbox struct {
 	buffer
 	number  uint64 // of messages that have arrived
 	request *conn.Request
-	message []byte // what has arrived of the present message
+	message []byte // the part of the present message that has arrived
 	size    int    // of the present message; 0: none has begun
 }
 

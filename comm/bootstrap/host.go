@@ -72,7 +72,7 @@ func (h *Host) rootOf(id ID) *Root {
 	return h.roots[id]
 }
 
-// closeAll closes what is not nil.
+// closeAll closes all outboxes and inboxes that are not nil.
 func closeAll(all ...interface{ close() error }) error {
 	var errs []error
 	for _, c := range all {

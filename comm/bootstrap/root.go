@@ -239,7 +239,7 @@ func (r *Root) fail(f *failure) {
 	}
 }
 
-// expire fails what has waited too long.
+// expire fails the set-up, or the present call, if a member has waited for it too long.
 func (r *Root) expire(now time.Time) {
 	if r.complete {
 		r.expireCall(now)

@@ -13,8 +13,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// A seal encrypts and authenticates the messages between members and the root, because they contain handles: who reads a handle may
-// connect to its rank. Nothing else that lanes carry is encrypted. The key follows from the secret in the ID.
+// A seal encrypts and authenticates the messages between members and the root, because they contain handles: a process that reads a
+// handle may connect to its rank. Nothing else that lanes carry is encrypted. The key follows from the secret in the ID.
 //
 //	0   nonce 12, random
 //	12  message, encrypted by AES-256-GCM, with the number of the message in its connection as additional data

@@ -67,7 +67,7 @@ func (f *FIFO) Push(t *Trigger) (n uint64, ok bool, err error) {
 }
 
 // Poll returns the next trigger, or false if there is none. A proxy calls it; it calls Executed before the next Poll. An error
-// means that a producer has pushed what is no trigger; it is skipped as a trigger that was executed.
+// means that a producer has pushed words that are no trigger; the proxy skips them by calling Executed.
 func (f *FIFO) Poll() (t Trigger, ok bool, err error) {
 	s := &f.slots[f.next%Slots]
 	w0 := s.word0.Load()

@@ -15,7 +15,7 @@ static register_fn *registers;
 void mlx5_standin(const char *p, int err, register_fn *r);
 int mlx5_standin_access(void);
 
-/* What the device's function is, or the errno that tells that there is none; and what registers memory. */
+/* Sets the path of the device's function, or the errno that tells that there is none, and the function that registers memory. */
 void mlx5_standin(const char *p, int err, register_fn *r)
 {
 	static char kept[256];
