@@ -164,6 +164,8 @@ def set_log_handler(handler):
 
 
 class _Memory:
+    address = None  # until Alloc has succeeded
+
     def __init__(self, size):
         p = _ptr()
         _call("Alloc", ctypes.byref(p), size)
