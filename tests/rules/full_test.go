@@ -69,7 +69,7 @@ func TestLeftOutIsCovered(t *testing.T) {
 			}
 		}
 	}
-	if len(claims) < 50 {
+	if len(claims) < 30 {
 		t.Fatalf("only %d tests are left out of the gate: the search is broken", len(claims))
 	}
 	for _, c := range claims {
