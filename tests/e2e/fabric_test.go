@@ -97,13 +97,3 @@ func (f *mesh) fault(args ...string) string {
 	}
 	return out
 }
-
-// queuePairs are the numbers of a node's live queue pairs, with their devices.
-func (f *mesh) queuePairs(node string) (numbers []uint32, devices []string) {
-	f.t.Helper()
-	numbers, devices, err := f.QueuePairs(node)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return numbers, devices
-}

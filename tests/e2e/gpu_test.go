@@ -92,94 +92,42 @@ func TestGPUVersions(t *testing.T) {
 	}
 }
 
-// The same failures as of host memory leave every message in GPU memory as it was sent: data goes over the lanes that are left, and a flush
-// reaches what came by each.
+// A cable that is lost leaves every message in GPU memory as it was sent: data goes over the lanes that are left, and a flush reaches what came by
+// each.
 func TestGPUFailover(t *testing.T) {
-	quads, pairs, triangles := over{cabling: four}, over{two, qps2}, over{cabling: doubled}
-	tests := []struct {
-		name   string
-		gpu    gpu
-		over   over
-		api    string
-		faults []string
-		lose   string
-		sample bool
-	}{
-		{"unplugged", gpuAddress, pairs, "v8", []string{"unplug a:rab1"}, `rab1`, true},
-		{"unplugged and put back", gpuDMABuf, pairs, "v12", []string{"unplug a:rab1", "moves", "moves", "plug a:rab1"}, `rab1`, false},
-		{"stalled", gpuBoth, quads, "v10", []string{"stall port=a:rab0"}, `rab0`, false},
-		{"device fatal", gpuAddress, pairs, "v12", []string{"event DEVICE_FATAL b:rab1"}, `rab1`, false},
-		{"a cable of each two unplugged", gpuDMABuf, triangles, "v9", []string{"unplug a:rab0", "unplug b:rbc1", "moves", "unplug c:rca0"}, `rab0|rbc1|rca0`, false},
-	}
-	for _, tt := range tests {
-		t.Run(fmt.Sprintf("%s/%s over %v with %v", tt.name, tt.api, tt.over, tt.gpu), func(t *testing.T) {
-			if !tt.sample {
-				require.Full(t, "tests/sim/mesh TestGPUMemory and the same test of another fault")
-			}
-			t.Parallel()
-			f := newFabric(t, tt.gpu.topology(tt.over.topology()))
-			j := f.start(spec{env: slices.Concat(tt.over.env, tt.gpu.env), args: tt.gpu.args(strings.Join(f.endless(soaking+" --api "+tt.api), " "))})
-			j.moves()
-			j.suffer(tt.faults...)
-			j.suffer("moves", "moves", "moves") // the first may have begun before
-			j.enough().ok().lose(tt.lose)
-		})
-	}
+	t.Parallel()
+	o, g := over{two, qps2}, gpuAddress
+	f := newFabric(t, g.topology(o.topology()))
+	f.outlives(spec{env: slices.Concat(o.env, g.env), args: g.args(strings.Join(f.endless(soaking+" --api v8"), " "))}, []string{"unplug a:rab1"}).lose(`rab1`)
 }
 
-// GPU memory is registered late, from the DMA-BUF that NCCL has closed or by its address, with the device of a port that comes up later.
+// GPU memory is registered late, from the DMA-BUF that NCCL has closed, with the device of a port that comes up later.
 func TestGPUPortComesUp(t *testing.T) {
-	for _, g := range []gpu{gpuDMABuf, gpuAddress} {
-		t.Run(g.String(), func(t *testing.T) {
-			if g.memory != "dmabuf" {
-				require.Full(t, "tests/e2e TestGPUPortComesUp with DMA-BUFs")
-			}
-			t.Parallel()
-			o := over{cabling: four}
-			f := newFabric(t, g.topology(o.topology()))
-			f.suffer("unplug a:rab1")
-			f.off("a", "ab1")
-			j := f.start(spec{env: g.env, args: g.args(strings.Join(f.endless("--work soak --max 64K"), " "))}) // its communicators stay
-			j.await("a", `a -> b conn \d+: lane 0 [^,]*(, [^,]*){2}$`)
-			j.suffer("moves", "plug a:rab1")
-			j.await("a", `a -> b conn \d+: lane \d rab1:1 -> rab1:1 has joined`)
-			j.suffer("moves", "moves")
-			j.enough().ok().unbroken()
-		})
-	}
+	t.Parallel()
+	g := gpuDMABuf
+	f := newFabric(t, g.topology(four.topology()))
+	f.suffer("unplug a:rab1")
+	f.off("a", "ab1")
+	j := f.start(spec{env: g.env, args: g.args(strings.Join(f.endless("--work soak --max 64K"), " "))}) // its communicators stay
+	j.await("a", `a -> b conn \d+: lane 0 [^,]*(, [^,]*){2}$`)
+	j.suffer("moves", "plug a:rab1")
+	j.await("a", `a -> b conn \d+: lane \d rab1:1 -> rab1:1 has joined`)
+	j.suffer("moves", "moves")
+	j.enough().ok().unbroken()
 }
 
 // Nodes without a common cable have their messages in GPU memory at both ends; the nodes between carry them through memory of their own.
 func TestGPURelay(t *testing.T) {
-	tests := []struct {
-		gpu    gpu
-		api    string
-		work   string
-		sample bool
-	}{
-		{gpuBoth, "v12", "alltoall", true},
-		{gpuAddress, "v8", "alltoall,soak", false},
-		{gpuDMABuf, "v10", "sendrecv,soak", false},
-	}
-	for _, tt := range tests {
-		t.Run(fmt.Sprintf("%v/%s", tt.gpu, tt.api), func(t *testing.T) {
-			if !tt.sample {
-				require.Full(t, "tests/sim/mesh TestGPUMemory and the same test with both ways of registration")
-			}
-			t.Parallel()
-			cables, env := relaying("rdma", ring4)
-			f := newFabric(t, tt.gpu.topology(cables.topology()))
-			f.suffer(late)
-			j := f.start(spec{
-				env: slices.Concat(env, unhurried, tt.gpu.env, []string{cables.alone()}),
-				// Messages up to 2 KiB go in frames, larger ones by the relay's READs and WRITEs.
-				args: tt.gpu.args("--min 8 --max 1M --factor 32 --iters 4 --messages 60 --api " + tt.api + " --work " + tt.work),
-			}).ok()
-			j.must("a", reaches)
-			if got := j.relays("a -> c"); got != "b" && got != "d" && got != "b d" {
-				j.errorf("a -> c goes through %q", got)
-			}
-		})
+	t.Parallel()
+	f := newFabric(t, gpuBoth.topology(ring4.topology()))
+	f.suffer(late)
+	j := f.start(spec{
+		env:  slices.Concat(unhurried, gpuBoth.env, []string{ring4.alone()}),
+		args: gpuBoth.args("--min 8 --max 1M --factor 32 --iters 4 --work alltoall"), // messages up to 2 KiB go in frames, larger ones by the relay's READs and WRITEs
+	}).ok()
+	j.must("a", reaches)
+	if got := j.relays("a -> c"); got != "b" && got != "d" && got != "b d" {
+		j.errorf("a -> c goes through %q", got)
 	}
 }
 
@@ -194,7 +142,7 @@ func TestGPUAndHost(t *testing.T) {
 	}
 }
 
-// GPU memory is not offered where something is missing, and the log says what in one line; asked for by NCCL_MESH_GDR=1, it is an error.
+// GPU memory is not offered where something is missing, and the log says what in one line.
 func TestGPUNotOffered(t *testing.T) {
 	const through = `INFO NET/Mesh : data of GPUs goes through host memory: `
 	tests := []struct {
@@ -203,21 +151,12 @@ func TestGPUNotOffered(t *testing.T) {
 		env     []string
 		fault   string
 		says    string
-		sample  bool
 	}{
-		{"a GB10", true, []string{"FAKECUDA_GDR=0", "FAKECUDA_DMABUF=0"}, "", through + `CUDA says `, true},
-		{"TCP is possible", true, []string{"NCCL_MESH_TRANSPORT=auto"}, "", through + `a connection may get lanes over TCP.*NCCL_MESH_TRANSPORT=rdma`, false},
-		{"switched off", true, []string{"NCCL_MESH_GDR=0"}, "", through + `NCCL_MESH_GDR is 0`, false},
-		{"an adapter without DMA-BUFs", false, nil, "verb name=reg_dmabuf_mr errno=EOPNOTSUPP", through + `the kernel module nvidia-peermem is not loaded.*cannot register DMA-BUFs`, true},
-		{"an old libibverbs", false, []string{"NCCL_MESH_IBVERBS=" + filepath.Join(built, "fakeverbs/old/1.10/libibverbs.so.1")}, "", through + `the kernel module nvidia-peermem is not loaded`, false},
-		{"demanded", false, []string{"NCCL_MESH_GDR=1", "FAKECUDA_GDR=0"}, "verb name=reg_dmabuf_mr errno=EPROTONOSUPPORT",
-			`WARN NET/Mesh : init: .*NCCL_MESH_GDR=1.*GPU_DIRECT_RDMA_SUPPORTED is 0.*nvidia-peermem is not loaded.*cannot register DMA-BUFs`, false},
+		{"a GB10", true, []string{"FAKECUDA_GDR=0", "FAKECUDA_DMABUF=0"}, "", through + `CUDA says `},
+		{"an adapter without DMA-BUFs", false, nil, "verb name=reg_dmabuf_mr errno=EOPNOTSUPP", through + `the kernel module nvidia-peermem is not loaded.*cannot register DMA-BUFs`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if !tt.sample {
-				require.Full(t, "ncclnet/gpudirect TestLines and the same test of a GB10")
-			}
 			t.Parallel()
 			f := newFabric(t, gpu{peermem: tt.peermem}.topology(over{cabling: two}.topology()))
 			if tt.fault != "" {
@@ -231,7 +170,7 @@ func TestGPUNotOffered(t *testing.T) {
 				if n := r.count(tt.says); n != 1 {
 					j.errorf("node %s says %q %d times", r.node, tt.says, n)
 				}
-				if tt.name != "demanded" && r.count(`does not take the pointers of --memory \(ptrSupport 1, 3 is needed\)`) != 1 {
+				if r.count(`does not take the pointers of --memory \(ptrSupport 1, 3 is needed\)`) != 1 {
 					j.errorf("node %s offers GPU memory", r.node)
 				}
 			}

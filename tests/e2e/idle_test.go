@@ -7,10 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-
-	"ncclmesh/tests/require"
 )
 
 // endless makes a job go on until enough is called, and tell of each round.
@@ -49,45 +46,29 @@ func (f *mesh) idle(env []string, nodes ...string) (all []*job) {
 	return all
 }
 
-// signal sends a signal to the rank on a node.
-func (j *job) signal(node string, s syscall.Signal) {
-	j.f.t.Helper()
-	if err := j.rank(node).cmd.Process.Signal(s); err != nil {
-		j.fatalf("%v", err)
-	}
-}
-
 // A process whose work is over relays as long as it lives, and finalize does not wait for that.
 func TestRelayFinalized(t *testing.T) {
-	for _, kind := range relayKinds {
-		t.Run(kind, func(t *testing.T) {
-			if kind != "rdma" {
-				require.Full(t, "the same test over RDMA")
-			}
-			t.Parallel()
-			cables, env := relaying(kind, line3)
-			env = append(env, cables.alone(), "NCCL_MESH_LANE_WAIT=2")
-			f := newFabric(t, cables.topology())
-			h := f.helper("b", "linger", "up\n", append(env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID=b")...)
-			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: f.endless("--work soak --max 256K")})
-			j.moves()
-			if got := j.relays("a -> c"); got != "b" {
-				j.errorf("a -> c goes through %q", got)
-			}
-			if _, err := fmt.Fprintln(h.in); err != nil {
-				t.Fatal(err)
-			}
-			if line, err := h.out.ReadString('\n'); line != "finalized\n" {
-				j.fatalf("linger: %q, %v, %s", line, err, &h.why)
-			}
-			j.suffer("moves", "moves", "moves")
-			if n := j.lost(); n != 0 {
-				j.errorf("%d lanes were lost", n)
-			}
-			j.enough().ok()
-			h.end()
-		})
+	t.Parallel()
+	env := []string{line3.alone(), "NCCL_MESH_LANE_WAIT=2"}
+	f := newFabric(t, line3.topology())
+	h := f.helper("b", "linger", "up\n", append(env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID=b")...)
+	j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: f.endless("--work soak --max 256K")})
+	j.moves()
+	if got := j.relays("a -> c"); got != "b" {
+		j.errorf("a -> c goes through %q", got)
 	}
+	if _, err := fmt.Fprintln(h.in); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := h.out.ReadString('\n'); line != "finalized\n" {
+		j.fatalf("linger: %q, %v, %s", line, err, &h.why)
+	}
+	j.suffer("moves", "moves", "moves")
+	if n := j.lost(); n != 0 {
+		j.errorf("%d lanes were lost", n)
+	}
+	j.enough().ok()
+	h.end()
 }
 
 func init() { helpers["linger"] = linger }

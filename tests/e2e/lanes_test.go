@@ -31,8 +31,6 @@ func (c cabling) alone() string {
 	return "NCCL_MESH_IFNAME=" + strings.Join(strings.Fields(c.pairs), ",")
 }
 
-func (c cabling) String() string { return fmt.Sprintf("%d each of %s", c.each, c.pairs) }
-
 func (c cabling) topology() string {
 	var ports, links strings.Builder
 	for i, pair := range strings.Fields(c.pairs) {
@@ -59,8 +57,6 @@ func (c cabling) topology() string {
 var (
 	four     = cabling{pairs: "ab", each: 4, link: "rate 100MB latency 20us"}
 	two      = cabling{pairs: "ab", each: 2, link: "rate 200MB latency 20us"}
-	doubled  = cabling{pairs: "ab bc ca", each: 2, link: "rate 100MB latency 20us"}
-	single   = cabling{pairs: "ab bc ca", each: 1, link: "rate 100MB latency 20us"}
 	fourTCP  = cabling{pairs: "ab", each: 4, plain: "ab"}
 	twoMixed = cabling{pairs: "ab bc ca", each: 2, plain: "c"}
 )
@@ -86,17 +82,13 @@ func (j *job) moves() {
 	}
 }
 
-// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "qp-error NODE DEVICE"
-// breaks a queue pair, and all else is for the mesh.
+// suffer does things to the fabric of a job: "moves" waits until the job has moved on, and all else is for the mesh.
 func (j *job) suffer(faults ...string) {
 	j.f.t.Helper()
 	for _, fault := range faults {
-		switch words := strings.Fields(fault); words[0] {
-		case "moves":
+		if fault == "moves" {
 			j.moves()
-		case "qp-error":
-			j.breakQueuePair(words[1], words[2])
-		default:
+		} else {
 			j.f.suffer(fault)
 		}
 	}
@@ -134,17 +126,6 @@ func (f *mesh) off(node string, netdevs ...string) {
 			}
 		}
 	}
-}
-
-// breakQueuePair breaks one of a device.
-func (j *job) breakQueuePair(node, device string) {
-	j.f.t.Helper()
-	numbers, devices := j.f.queuePairs(node)
-	i := slices.Index(devices, device)
-	if i < 0 {
-		j.fatalf("no queue pair of %s on %s", device, node)
-	}
-	j.f.fault("qp-error", fmt.Sprint(numbers[i]))
 }
 
 // half is what a rank tells of its end of a connection; of one to itself it has both ends, with the same name.

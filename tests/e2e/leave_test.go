@@ -8,77 +8,57 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
-	"ncclmesh/tests/require"
-	"ncclmesh/transport/lane"
 )
 
-const leftMessages = 12
-
-// leftSize is how many bytes each has.
-var leftSize, _ = strconv.Atoi(os.Getenv("E2E_LEFT_SIZE"))
+// What the sender leaves behind takes a second.
+const (
+	leftMessages = 12
+	leftSize     = 512 << 10 // bytes of each
+)
 
 // A process that ends once its sends are done, and says nothing more, as under the interfaces without a finalize, has
-// delivered them, though the link is slow and the kernel has much of them yet and grants that nobody reads. Short ones
-// are in the kernel's hands alone: they are waited for when the process ends.
+// delivered them, though the link is slow and the kernel has much of them yet and grants that nobody reads.
 func TestLeaves(t *testing.T) {
-	slow, slower := []string{"rate", "50mbit", "burst", "32k", "latency", "400ms"}, []string{"rate", "100kbit", "burst", "2k", "latency", "9s"}
-	for _, tt := range []struct {
-		name  string
-		size  int // all of them take a second
-		shape []string
-		env   []string
-	}{
-		{"one stream", 512 << 10, slow, []string{"NCCL_MESH_TCP_STREAMS=1"}},
-		{"four streams, checked", 512 << 10, slow, []string{"NCCL_MESH_TCP_STREAMS=4", "NCCL_MESH_TCP_CHECK=1"}},
-		{"short messages", 1000, slower, []string{"NCCL_MESH_TCP_STREAMS=1"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.name != "one stream" {
-				require.Full(t, "transport/lane/tcp TestGrantsThenEnd and ncclnet TestFlushBeforeExit")
-			}
-			t.Parallel()
-			f := newFabric(t, `
-				netif a p0 addr 192.168.1.1/24
-				netif b p0 addr 192.168.1.2/24
-				link a:p0 b:p0`)
-			for _, node := range f.Nodes {
-				if out, err := f.command(node, "tc", append([]string{"qdisc", "add", "dev", "p0", "root", "tbf"}, tt.shape...)...).CombinedOutput(); err != nil {
-					t.Fatalf("tc: %v: %s", err, out)
-				}
-			}
-			sender, receiver := f.command("a", os.Args[0]), f.command("b", os.Args[0])
-			in, out, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sender.Stdin, receiver.Stdout = in, out
-			var said [2]bytes.Buffer
-			ends := [2]chan error{make(chan error, 1), make(chan error, 1)}
-			for i, c := range []*exec.Cmd{sender, receiver} {
-				name := []string{"leave", "stay"}[i]
-				c.Env = append(append(c.Env, tt.env...), "E2E_HELPER="+name, fmt.Sprintf("E2E_LEFT_SIZE=%d", tt.size), "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID="+name)
-				c.Stderr = &said[i]
-				if err := c.Start(); err != nil {
-					t.Fatal(err)
-				}
-				guard := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
-				go func() {
-					ends[i] <- c.Wait()
-					guard.Stop()
-				}()
-			}
-			if err := errors.Join(in.Close(), out.Close(), <-ends[0], <-ends[1]); err != nil {
-				t.Errorf("%v\nthe sender: %s\nthe receiver: %s", err, &said[0], &said[1])
-			}
-		})
+	t.Parallel()
+	f := newFabric(t, `
+		netif a p0 addr 192.168.1.1/24
+		netif b p0 addr 192.168.1.2/24
+		link a:p0 b:p0`)
+	for _, node := range f.Nodes {
+		if out, err := f.command(node, "tc", strings.Fields("qdisc add dev p0 root tbf rate 50mbit burst 32k latency 400ms")...).CombinedOutput(); err != nil {
+			t.Fatalf("tc: %v: %s", err, out)
+		}
+	}
+	sender, receiver := f.command("a", os.Args[0]), f.command("b", os.Args[0])
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender.Stdin, receiver.Stdout = in, out
+	var said [2]bytes.Buffer
+	ends := [2]chan error{make(chan error, 1), make(chan error, 1)}
+	for i, c := range []*exec.Cmd{sender, receiver} {
+		name := []string{"leave", "stay"}[i]
+		c.Env = append(c.Env, "NCCL_MESH_TCP_STREAMS=1", "E2E_HELPER="+name, "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID="+name)
+		c.Stderr = &said[i]
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		guard := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
+		go func() {
+			ends[i] <- c.Wait()
+			guard.Stop()
+		}()
+	}
+	if err := errors.Join(in.Close(), out.Close(), <-ends[0], <-ends[1]); err != nil {
+		t.Errorf("%v\nthe sender: %s\nthe receiver: %s", err, &said[0], &said[1])
 	}
 }
 
@@ -113,9 +93,6 @@ func leave() error {
 	_, err = move(leftMessages, leftMessages, n, func(i int) (ncclnet.Handle, ncclnet.Result) {
 		return n.Isend(send, m.Addr()+uintptr(i*leftSize), leftSize, 1, mr, 0)
 	})
-	if err == nil && short() { // the kernel has them, and grants for them have come
-		err = awaitUnread()
-	}
 	n.FlushBeforeExit() // as the library does when a process of C ends
 	return err
 }
@@ -143,11 +120,6 @@ func stay() error {
 	if r != 0 {
 		return fmt.Errorf("regMr: %v", r)
 	}
-	if short() { // they are there before their receives
-		if err := awaitUnread(); err != nil {
-			return err
-		}
-	}
 	requests, err := move(leftMessages+more, leftMessages, n, func(i int) (ncclnet.Handle, ncclnet.Result) {
 		return n.Irecv(recv, []ncclnet.Buffer{{Addr: m.Addr() + uintptr(i%leftMessages*leftSize), Size: leftSize, Tag: 1, MR: mr}})
 	})
@@ -167,21 +139,6 @@ func stay() error {
 	return nil
 }
 
-// short reports whether messages do not wait for their grants.
-func short() bool { return leftSize <= lane.EagerSize }
-
-// awaitUnread waits until something has come over the cable that nobody has read.
-func awaitUnread() error {
-	cable := regexp.MustCompile(`(?m)^ *\d+: 0[12]01A8C0:\S+ \S+ 01 \w+:0*[1-9A-F]`) // a socket of 192.168.1.1 or .2
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(time.Millisecond) {
-		table, err := os.ReadFile("/proc/self/net/tcp")
-		if err != nil || cable.Match(table) {
-			return err
-		}
-	}
-	return errors.New("nothing came")
-}
-
 // left starts the plugin, and gets memory for all messages.
 func left() (*ncclnet.Net, ncclnet.Handle, *ibv.Memory, error) {
 	n := ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: os.Getenv, Environ: os.Environ}))
@@ -189,7 +146,7 @@ func left() (*ncclnet.Net, ncclnet.Handle, *ibv.Memory, error) {
 	if r != 0 {
 		return nil, 0, nil, fmt.Errorf("init: %v", r)
 	}
-	m, err := ibv.Alloc(max(1, leftMessages*leftSize)) // who sends nothing of his own needs none
+	m, err := ibv.Alloc(leftMessages * leftSize)
 	return n, ctx, m, err
 }
 

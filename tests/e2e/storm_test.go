@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"testing"
-
-	"ncclmesh/tests/require"
 )
 
 // What a process may hold once 250 connections have come and gone, 1,500 as full measure, and it has been idle for five seconds.
@@ -21,36 +19,22 @@ func TestStorm(t *testing.T) {
 	if full {
 		connections = "1500"
 	}
-	tests := []struct {
-		name string
-		env  []string
-	}{
-		{"verbs", nil},
-		{"TCP", []string{"NCCL_MESH_TRANSPORT=tcp"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.name != "verbs" {
-				require.Full(t, "the same test of verbs, and transport TestListenerTakesMany")
-			}
-			t.Parallel()
-			f := newFabric(t, twins)
-			j := f.start(spec{env: append(tt.env, "GODEBUG=gctrace=1"), args: []string{"--work", "storm", "--connections", connections, "--duration", "5", "--timeout", "300"}}).ok()
-			for _, node := range f.Nodes {
-				line := j.await(node, `storm: `)
-				var long, together, kib, most, threads int
-				var n int
-				if _, err := fmt.Sscanf(line[len("netdriver: rank 0: "):], "storm: %d s after %d connections, %d at a time, memory has grown by %d KiB, at most by %d, and there are %d threads",
-					&long, &n, &together, &kib, &most, &threads); err != nil {
-					j.fatalf("%q: %v", line, err)
-				}
-				t.Log(line)
-				j.must(node, collection)
-				if kib > stormKiB || threads > stormThreads {
-					t.Errorf("node %s: %s; want at most %d KiB and %d threads", node, line, stormKiB, stormThreads)
-				}
-			}
-		})
+	t.Parallel()
+	f := newFabric(t, twins)
+	j := f.start(spec{env: []string{"GODEBUG=gctrace=1"}, args: []string{"--work", "storm", "--connections", connections, "--duration", "5", "--timeout", "300"}}).ok()
+	for _, node := range f.Nodes {
+		line := j.await(node, `storm: `)
+		var long, together, kib, most, threads int
+		var n int
+		if _, err := fmt.Sscanf(line[len("netdriver: rank 0: "):], "storm: %d s after %d connections, %d at a time, memory has grown by %d KiB, at most by %d, and there are %d threads",
+			&long, &n, &together, &kib, &most, &threads); err != nil {
+			j.fatalf("%q: %v", line, err)
+		}
+		t.Log(line)
+		j.must(node, collection)
+		if kib > stormKiB || threads > stormThreads {
+			t.Errorf("node %s: %s; want at most %d KiB and %d threads", node, line, stormKiB, stormThreads)
+		}
 	}
 }
 

@@ -102,6 +102,24 @@ func (j *job) files(node string) (all []string) {
 	return all
 }
 
+// idleThreads is how many threads Go may have made for goroutines that ran at once, and keeps: no more than it runs at once.
+const idleThreads = 32
+
+// holdings are how many open files and threads a process has.
+type holdings struct{ fds, threads int }
+
+func held(t *testing.T, r *rank) (h holdings) {
+	t.Helper()
+	for name, n := range map[string]*int{"fd": &h.fds, "task": &h.threads} {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", r.cmd.Process.Pid, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*n = len(list)
+	}
+	return h
+}
+
 // returns waits until a rank holds no more than before.
 func (j *job) returns(node string, before holdings) {
 	j.f.t.Helper()

@@ -98,22 +98,6 @@ func (f *Fabric) Fault(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// QueuePairs are the numbers of a node's live queue pairs, with their devices.
-func (f *Fabric) QueuePairs(node string) (numbers []uint32, devices []string, err error) {
-	shown, err := f.Fault("show")
-	for line := range strings.Lines(shown) {
-		var n uint32
-		var at string
-		if _, err := fmt.Sscanf(line, "qp %v %s", &n, &at); err != nil {
-			continue
-		}
-		if on, device, _ := strings.Cut(at, ":"); on == node {
-			numbers, devices = append(numbers, n), append(devices, device)
-		}
-	}
-	return numbers, devices, err
-}
-
 // Close takes the fabric down.
 func (f *Fabric) Close() error {
 	var err error
