@@ -2,7 +2,6 @@ package nccl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,13 +30,6 @@ func versionOf(rank string) Version {
 	return Versions[slices.IndexFunc(Versions, func(v Version) bool { return filepath.Base(filepath.Dir(rank)) == v.Name })]
 }
 
-func TestTwoCommunicators(t *testing.T) {
-	require.Full(t, "tests/nccl TestSplit")
-	each(t, "", func(t *testing.T, rank string, l Lanes) {
-		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "two 12"))
-	})
-}
-
 func TestSplit(t *testing.T) {
 	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "init", "split", "split share", "destroy"))
@@ -59,29 +51,6 @@ func TestCycles(t *testing.T) {
 		j.Env = append(slices.Clone(j.Env), "MALLOC_ARENA_MAX=1") // else NCCL's threads fill one after another of the C library's
 		run(t, up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology()), j)
 	})
-}
-
-// NCCL reads the PCI tree of a GB10 and finds one network device beside its GPU.
-func TestGB10(t *testing.T) {
-	require.Full(t, "tests/nccl TestRails, on the same fabric")
-	for _, v := range Versions {
-		t.Run(v.Name, func(t *testing.T) {
-			rank := program(t, v)
-			f := up(t, GB10("node-a", "node-b"))
-			if err := AddGPUs(f); err != nil {
-				t.Fatal(err)
-			}
-			j := AllLanes[0].Job(rank, plugin(), "init", "check allreduce f32 sum 1048576", "check alltoall f32 sum 70000", "destroy")
-			j.Env = append(j.Env, "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET")
-			for _, r := range run(t, f, j) {
-				for _, want := range []string{"NET/Mesh : port 1: roceP2p1s0f", "GPU/", "NIC/", "via NET/Mesh/0"} {
-					if !strings.Contains(r.Output, want) {
-						t.Errorf("%s does not say %q:\n%s", r.Node, want, r.Output)
-					}
-				}
-			}
-		})
-	}
 }
 
 // ends is what becomes of a rank, in what it prints: ncclRemoteError, and the
@@ -129,24 +98,6 @@ func fated(t *testing.T, f *fabric.Fabric, j Job, fate string, fault func() erro
 	return results
 }
 
-// failing runs a job that NCCL cannot begin.
-func failing(t *testing.T, f *fabric.Fabric, j Job) []Result {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	results, err := j.Run(ctx, f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range results {
-		if r.Err == nil || ctx.Err() != nil {
-			t.Errorf("%s: %v, %v, want an error of NCCL's:\n%s", r.Node, r.Err, ctx.Err(), r.Output)
-		}
-	}
-	sayOnce(t, results)
-	return results
-}
-
 // sayOnce holds that the plugin tells a user nothing twice.
 func sayOnce(t *testing.T, results []Result) {
 	t.Helper()
@@ -177,191 +128,6 @@ func TestKilledRank(t *testing.T) {
 	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		fated(t, f, l.Job(rank, plugin(), "init", "killed 2 0.2", "until-error"), ends, nil, "node-c")
-	})
-}
-
-// A rank that stands still, in a debugger say, is waited for: longer than the plugin
-// would wait for a node that is silent.
-func TestPausedRank(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestProcessIsStopped")
-	each(t, "", func(t *testing.T, rank string, l Lanes) {
-		f := up(t, l.Mesh(fabric.Triangle()).Topology())
-		j := l.Job(rank, plugin(), append(append([]string{"init", "paused 2 3"}, collectives(1000, 65537)...), "destroy")...)
-		j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
-		run(t, f, j)
-	})
-}
-
-// A rank that does not come is waited for by NCCL; those who give up can begin anew.
-func TestMissingRank(t *testing.T) {
-	require.Full(t, "transport TestPeerNeverConnects")
-	each(t, "tcp", func(t *testing.T, rank string, l Lanes) {
-		f := up(t, l.Mesh(fabric.Triangle()).Topology())
-		run(t, f, l.Job(rank, plugin(), append(append([]string{"missing 2 1", "init"}, collectives(1000)...), "destroy")...))
-	})
-}
-
-// afterCable is what becomes of ranks two of which lose their only cable.
-const afterCable = ends
-
-// A cableFault makes a cable useless, in the way of each kind of lanes.
-type cableFault struct {
-	name      string
-	rdma, tcp func(f *fabric.Fabric, c fabric.Cable) error
-}
-
-// cableFaults are a cable that is pulled, and one on which nothing passes any more.
-var cableFaults = []cableFault{
-	{"pulled",
-		func(f *fabric.Fabric, c fabric.Cable) error {
-			_, err := f.Fault("unplug", c.Ends[0].Node+":"+c.Ends[0].Device)
-			return err
-		},
-		func(f *fabric.Fabric, c fabric.Cable) error {
-			return onEnds(f, c, func(own, _ fabric.Port) []string { return []string{"link", "set", own.Iface, "down"} })
-		}},
-	{"stalled",
-		func(f *fabric.Fabric, c fabric.Cable) error {
-			_, err := f.Fault("stall", "port="+c.Ends[0].Node+":"+c.Ends[0].Device)
-			return err
-		},
-		func(f *fabric.Fabric, c fabric.Cable) error { // what is sent is nobody's
-			return onEnds(f, c, func(own, peer fabric.Port) []string {
-				return []string{"neigh", "replace", peer.Addr.String(), "lladdr", "02:00:00:00:00:99", "dev", own.Iface, "nud", "permanent"}
-			})
-		}},
-}
-
-// putBack puts a cable back that was pulled.
-func putBack(l Lanes, f *fabric.Fabric, c fabric.Cable) error {
-	if l.Name == "tcp" {
-		return onEnds(f, c, func(own, _ fabric.Port) []string { return []string{"link", "set", own.Iface, "up"} })
-	}
-	_, err := f.Fault("plug", c.Ends[0].Node+":"+c.Ends[0].Device)
-	return err
-}
-
-// happen has it happen to a cable of such lanes.
-func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
-	if l.Name == "tcp" {
-		return c.tcp(f, on)
-	}
-	return c.rdma(f, on)
-}
-
-// A cable that is lost under NCCL, where nodes do not carry for each other: not a wrong
-// byte, no hang, and the two nodes at its ends name it.
-func TestCableLost(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestProcessDies and tests/nccl TestAbort")
-	each(t, "", func(t *testing.T, rank string, l Lanes) {
-		for _, fault := range cableFaults {
-			t.Run(fault.name, func(t *testing.T) {
-				m := fabric.Triangle()
-				f := up(t, l.Mesh(m).Topology())
-				c := m.Cables[0]
-				j := l.Job(rank, plugin(), "init", "until-error 20")
-				j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_IFNAME=next,prev", "NCCL_MESH_LANE_WAIT=1")
-				for _, r := range fated(t, f, j, afterCable, func() error { return fault.happen(l, f, c) }) {
-					t.Logf("%s:\n%s", r.Node, strings.Join(r.said(), "\n"))
-					for _, end := range c.Ends {
-						if r.Node == end.Node && !strings.Contains(strings.Join(r.said(), "\n"), end.Iface) {
-							t.Errorf("%s does not name %s:\n%s", r.Node, end.Iface, r.Output)
-						}
-					}
-				}
-			})
-		}
-	})
-}
-
-// Of four cables between two nodes all but one are lost under NCCL, one after another:
-// its all-reduces go on and are right, and both nodes name each cable.
-func TestCablesLost(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/nccl TestCablePutBack")
-	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
-		m := fabric.Mesh{Nodes: []string{"node-a", "node-b"}}
-		for i := range 4 {
-			c := fabric.Cable{Net: netOf(byte(100 + i)), MTU: 9000}
-			for e, node := range m.Nodes {
-				name := fmt.Sprintf("cable%d", i)
-				c.Ends[e] = fabric.Port{Node: node, Iface: name, Device: "rdma-" + name, Addr: fabric.Host(c.Net, e+1)}
-			}
-			m.Cables = append(m.Cables, c)
-		}
-		f := up(t, l.Mesh(m).Topology())
-		lost := []fabric.Cable{m.Cables[1], m.Cables[3], m.Cables[0]}
-		j := l.Job(rank, plugin(), "init", "until-error 3", "destroy")
-		j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
-		for _, r := range fated(t, f, j, "went on: ", func() error {
-			var errs []error
-			for i, c := range lost {
-				errs = append(errs, cableFaults[i%2].happen(l, f, c))
-			}
-			return errors.Join(errs...)
-		}) {
-			said := strings.Join(r.said(), "\n")
-			t.Logf("%s:\n%s", r.Node, said)
-			for _, c := range lost {
-				if want := c.Ends[0].Iface; !strings.Contains(said, want) {
-					t.Errorf("%s does not name %s:\n%s", r.Node, want, r.Output)
-				}
-			}
-			if want := "its traffic goes over the 1 lane left"; !strings.Contains(said, want) {
-				t.Errorf("%s does not say %q:\n%s", r.Node, want, r.Output)
-			}
-		}
-	})
-}
-
-// onEnds runs ip at both ends of a cable.
-func onEnds(f *fabric.Fabric, c fabric.Cable, args func(own, peer fabric.Port) []string) error {
-	var errs []error
-	for i, own := range c.Ends {
-		cmd := f.Command(context.Background(), own.Node, "ip", args(own, c.Ends[1-i])...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("%v: %w: %s", cmd, err, out))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// A ring without diagonals, whose nodes do not carry for each other. Nodes that share no
-// cable reach each other over the management network, of which each of both is told in one line; NCCL's rings need
-// none of that when the ranks are in the order of the cables. With RDMA only, NCCL's
-// start ends in an error that names two such nodes, in a line.
-func TestRingOfFour(t *testing.T) {
-	require.Full(t, "tests/nccl TestRings and transport/path TestWhyNoPath")
-	across := map[string]string{"node-a": "node-c", "node-b": "node-d", "node-c": "node-a", "node-d": "node-b"}
-	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
-		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b", "node-c", "node-d")).Topology())
-		j := l.Job(rank, plugin(), choices[0].session(append(collectives(1000), "check allreduce f32 sum 262144"))...)
-		j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_TRANSPORT=auto")
-		for _, r := range run(t, f, j) {
-			said := r.said()
-			if l.Name == "tcp" && len(said) > 0 {
-				t.Errorf("%s says that TCP is used where there is nothing else:\n%s", r.Node, strings.Join(said, "\n"))
-			}
-			if want := r.Node + " and " + across[r.Node] + " talk over TCP"; l.Name == "rdma" && (len(said) != 1 || !strings.Contains(said[0], want)) {
-				t.Errorf("%s does not say %q, and only that:\n%s", r.Node, want, strings.Join(said, "\n"))
-			}
-		}
-		if l.Name != "rdma" {
-			return
-		}
-		j = l.Job(rank, plugin(), "init")
-		j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0")
-		explained := false
-		for _, r := range failing(t, f, j) {
-			for _, said := range r.said() {
-				if strings.HasPrefix(said, "...") {
-					t.Errorf("%s needs more than a line: %s", r.Node, said)
-				}
-				explained = explained || strings.Contains(said, "no path between "+r.Node+" and "+across[r.Node])
-			}
-		}
-		if !explained {
-			t.Error("no node says that there is no path to the one across")
-		}
 	})
 }
 

@@ -1,16 +1,13 @@
 package nccl
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ncclmesh/tests/fabric"
-	"ncclmesh/tests/require"
 )
 
 // A gpuWay is how adapters reach the memory of the pretend GPU.
@@ -164,79 +161,5 @@ func TestGPUDirectOrNot(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Adapters that take no memory of the GPU, which shows when NCCL registers its buffers: that ends NCCL's start, and the log says
-// which adapter refused what. A rank whose peer has failed before may ask for it for ever: that is NCCL's bootstrap.
-func TestGPUDirectRefused(t *testing.T) {
-	for _, v := range Versions {
-		t.Run(v.Name, func(t *testing.T) {
-			require.Full(t, "transport/conn TestGPUMemoryRefused")
-			f := up(t, gpuWays[0].topology(fabric.Ring("node-a", "node-b")))
-			if _, err := f.Fault("verb", "name=reg_dmabuf_mr", "errno=EFAULT"); err != nil {
-				t.Fatal(err)
-			}
-			want := regexp.MustCompile(`NCCL WARN NET/Mesh : regMrDmaBuf: .*GPU memory.*rdma-(next|prev).*EFAULT`)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			j := gpuWays[0].job(program(t, v), "init", "check allreduce f32 sum 1000")
-			j.Ended = func(Result) { time.AfterFunc(grace, cancel) }
-			results, err := j.Run(ctx, f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			said := false
-			for _, r := range results {
-				said = said || want.MatchString(r.Output)
-				if r.Err == nil {
-					t.Errorf("%s ends well:\n%s", r.Node, r.Output)
-				}
-			}
-			if !said {
-				t.Errorf("nobody says %v:\n%v", want, Failed(results))
-			}
-		})
-	}
-}
-
-// The same through the nodes of a ring.
-func TestGPUDirectRelay(t *testing.T) {
-	for _, v := range Versions {
-		t.Run(v.Name, func(t *testing.T) {
-			require.Full(t, "tests/e2e TestGPURelay, tests/nccl TestGPUDirect and tests/nccl TestRings")
-			w, m := gpuWays[0], ringOf(4)
-			across := []string{"check sendacross f32 sum 1", "check sendacross f32 sum 300007", "check alltoall f32 sum 1000"}
-			j := w.job(program(t, v), choices[4].session(slices.Concat(across, collectives(65537)))...)
-			j.Env = append(j.Env, "NCCL_MESH_IFNAME=next,prev", "NCCL_MESH_PROOF_WAIT=20000", "NCCL_NET_FORCE_FLUSH=1")
-			for _, r := range run(t, up(t, w.topology(m)), j) {
-				w.direct(t, r)
-				if !strings.Contains(r.Output, " through node-") {
-					t.Errorf("%s talks through no other node:\n%s", r.Node, r.Output)
-				}
-			}
-		})
-	}
-}
-
-// A cable is lost under NCCL whose data is in GPU memory: its all-reduces go on over the other, and are right.
-func TestGPUDirectCableLost(t *testing.T) {
-	for _, v := range Versions {
-		t.Run(v.Name, func(t *testing.T) {
-			require.Full(t, "tests/e2e TestGPUFailover and tests/nccl TestGPUDirect")
-			w := gpuWays[1]
-			m := fabric.Ring("node-a", "node-b") // two cables
-			f := up(t, w.topology(m))
-			j := w.job(program(t, v), "init", "until-error 3", "destroy")
-			j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1", "NCCL_NET_FORCE_FLUSH=1")
-			for _, r := range fated(t, f, j, "went on: ", func() error {
-				return cableFaults[0].happen(AllLanes[0], f, m.Cables[0])
-			}) {
-				w.direct(t, r)
-				if !strings.Contains(strings.Join(r.said(), "\n"), "its traffic goes over the 1 lane left") {
-					t.Errorf("%s does not say that a lane was lost:\n%s", r.Node, r.Output)
-				}
-			}
-		})
 	}
 }

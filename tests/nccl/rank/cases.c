@@ -24,31 +24,6 @@ static void check(const struct job *j, struct group *g, int number) {
 	order_check(j, g, &o);
 }
 
-struct worker {
-	struct job *job;
-	struct group group;
-	int rounds, salt;
-	pthread_t thread;
-};
-
-static void *work(void *arg) {
-	struct worker *w = arg;
-	for (int i = 0; i < w->rounds; i++) check(w->job, &w->group, w->salt + i);
-	return NULL;
-}
-
-void case_two(struct job *j, int rounds) {
-	struct worker workers[2];
-	for (int i = 0; i < 2; i++) {
-		workers[i] = (struct worker){.job = j, .rounds = rounds, .salt = i};
-		group_open(j, &workers[i].group);
-	}
-	for (int i = 0; i < 2; i++)
-		if (pthread_create(&workers[i].thread, NULL, work, &workers[i])) fail("no thread");
-	for (int i = 0; i < 2; i++) pthread_join(workers[i].thread, NULL);
-	for (int i = 0; i < 2; i++) group_close(j, &workers[i].group);
-}
-
 void case_split(struct job *j, struct group *g, bool share) {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	config.splitShare = share;
@@ -160,28 +135,6 @@ void case_until_error(struct job *j, struct group *g, const char *until) {
 	say("ended");
 }
 
-void case_missing(struct job *j, int rank, double seconds) {
-	ncclUniqueId id;
-	if (j->rank == rank) {
-		j->meetings++;
-		doze(seconds);
-		return;
-	}
-	meet(j, &id);
-	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	config.blocking = 0;
-	ncclComm_t comm = NULL;
-	ncclResult_t state = ncclCommInitRankConfig(&comm, j->ranks, id, j->rank, &config);
-	for (double start = now(); now() - start < seconds;) {
-		if (state != ncclInProgress) fail("without rank %d the communicator is said to be: %s", rank, ncclGetErrorString(state));
-		doze(.01);
-		NCCL(ncclCommGetAsyncError(comm, &state));
-	}
-	state = ncclCommAbort(comm);
-	if (state != ncclSuccess && state != ncclInProgress) fail("abort: %s", ncclGetErrorString(state));
-	if (j->rank == 0) say("gave up");
-}
-
 static void *end(void *arg) {
 	doze(*(double *)arg);
 	raise(SIGKILL);
@@ -195,13 +148,3 @@ void case_killed(const struct job *j, int rank, double after) {
 	if (j->rank == rank && pthread_create(&thread, NULL, end, &seconds)) fail("no thread");
 }
 
-void case_paused(const struct job *j, int rank, double seconds) {
-	if (j->rank != rank) return;
-	pid_t self = getpid(), child = fork();
-	if (child < 0) fail("fork: %s", strerror(errno));
-	if (child) return;
-	kill(self, SIGSTOP);
-	doze(seconds);
-	kill(self, SIGCONT);
-	_exit(0);
-}

@@ -39,14 +39,11 @@ static const char help[] =
 	"  check ORDER          do it once and compare: COLLECTIVE TYPE OP COUNT [root=N] [inplace]\n"
 	"  time N ORDER         do it N times and say how long one takes\n"
 	"  patience SECONDS     how long a collective may take; 0 is for ever\n"
-	"  two N                two communicators on two threads, N collectives each\n"
 	"  split [share]        even and odd ranks by themselves, with resources of their own or shared\n"
 	"  abort SECONDS        end the communicator so long after collectives have begun\n"
 	"  cycles N [SECONDS]   make and end a communicator N times, with so long a rest between; nothing may be left behind\n"
 	"  until-error [SECONDS | FILE]  all-reduces until NCCL reports an error, or for so long, or until rank 0 finds the file\n"
-	"  missing RANK SECONDS that rank does not come; the others wait so long and give up\n"
-	"  killed RANK SECONDS  that rank is killed so long after this step\n"
-	"  paused RANK SECONDS  that rank stands still for so long\n";
+	"  killed RANK SECONDS  that rank is killed so long after this step\n";
 
 static struct group group;
 static int checked;
@@ -78,8 +75,6 @@ static void step(char *text) {
 		order_time(&job, &group, &o, n);
 	} else if (strcmp(text, "patience") == 0) {
 		job.patience = atof(rest);
-	} else if (strcmp(text, "two") == 0) {
-		case_two(&job, atoi(rest));
 	} else if (strcmp(text, "split") == 0) {
 		case_split(&job, &group, strcmp(rest, "share") == 0);
 	} else if (strcmp(text, "abort") == 0) {
@@ -88,12 +83,10 @@ static void step(char *text) {
 		char *pause = NULL;
 		int cycles = (int)strtol(rest, &pause, 10);
 		case_cycles(&job, cycles, atof(pause));
-	} else if (strcmp(text, "killed") == 0 || strcmp(text, "paused") == 0 || strcmp(text, "missing") == 0) {
+	} else if (strcmp(text, "killed") == 0) {
 		char *seconds = NULL;
 		int rank = (int)strtol(rest, &seconds, 10);
-		if (strcmp(text, "killed") == 0) case_killed(&job, rank, atof(seconds));
-		else if (strcmp(text, "missing") == 0) case_missing(&job, rank, atof(seconds));
-		else case_paused(&job, rank, atof(seconds));
+		case_killed(&job, rank, atof(seconds));
 	} else if (strcmp(text, "until-error") == 0) {
 		case_until_error(&job, &group, rest);
 	} else {

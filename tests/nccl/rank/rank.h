@@ -92,11 +92,8 @@ void order_check(const struct job *j, struct group *g, const struct order *o);
 void order_time(const struct job *j, struct group *g, const struct order *o, int iterations);
 
 // The cases that are more than one collective after another.
-void case_two(struct job *j, int rounds);                       // two communicators on two threads
 void case_split(struct job *j, struct group *g, bool share);    // a part of a communicator beside it
 void case_abort(struct job *j, struct group *g, double after);  // with collectives in flight
 void case_cycles(struct job *j, int cycles, double rest);       // made and ended, and what that leaves behind
 void case_until_error(struct job *j, struct group *g, const char *until); // collectives until NCCL says that one fails, or so long, or a file is there
-void case_missing(struct job *j, int rank, double seconds);     // that rank does not come, and the others give up
 void case_killed(const struct job *j, int rank, double after);  // that rank, while the next step is done
-void case_paused(const struct job *j, int rank, double seconds); // the same, for a time
