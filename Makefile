@@ -71,7 +71,7 @@ test-parts: # beside it, so that no processor rests
 	$(GO) test -race $(tested) $(filter-out $(simulated) ncclmesh/tests/%,$(all)) ncclmesh/tests/datapath
 	$(GO) -C tools test -race $(tested) $(concurrent)
 	$(GO) -C tools test $(tested) $(filter-out $(concurrent),$(shell $(GO) -C tools list ./...))
-soak: ## a million messages; 10^5 while cables fail in every way, over RDMA and TCP; and through relays
+soak: ## a million messages; 10^5 while cables fail in every way, over RDMA and TCP
 	$(need) $(testing)
 	FULL=1 MESH_TEST_REQUIRE=fake,netns $(GO) test -v -count=1 -timeout 2h -run 'Failover|Soak' ./tests/e2e
 check: ## formatting, vet, staticcheck, C warnings, and that generated files are up to date
@@ -83,7 +83,7 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff && $(GO) -C tools/packages mod tidy -diff
 	gcc $(warnings) capi/*.c capi/*/*.c && $(CROSS)gcc $(warnings) capi/*.c capi/*/*.c
 	$(MAKE) generate && git diff --exit-code
-lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver, cabled as a triangle; FULL=1 for one machine, the command, a ring of four, a relay and a cable lost there, and two cables that go and come
+lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver, cabled as a triangle; FULL=1 for all vtables, the command, and a ring of four
 	FULL=$(FULL) MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
 nccl: ## eight jobs under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
 	$(need) gcc:gcc make:make ip:iproute2 $(headers) $(archive)

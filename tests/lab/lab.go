@@ -90,10 +90,8 @@ func (l *Lab) start(ctx context.Context, cfg Config) error {
 	if err := l.writeInitramfs(); err != nil {
 		return err
 	}
-	if len(l.mesh.Machines) > 1 {
-		if l.network, err = newSwitch(l.dir, l.mesh.Machines); err != nil {
-			return err
-		}
+	if l.network, err = newSwitch(l.dir, l.mesh.Machines); err != nil {
+		return err
 	}
 	what := "emulation"
 	if l.accel == AccelKVM {
@@ -163,12 +161,7 @@ func (l *Lab) writeInitramfs() error {
 
 // env is the environment of every script.
 func (l *Lab) env() map[string]string {
-	e := map[string]string{"NCCL_MESH_TIME_SCALE": l.accel.TimeScale()}
-	if len(l.mesh.Machines) > 1 {
-		e["NCCL_SOCKET_IFNAME"] = ManagementIface
-	} else {
-		e["NCCL_SOCKET_IFNAME"] = "lo"
-	}
+	e := map[string]string{"NCCL_MESH_TIME_SCALE": l.accel.TimeScale(), "NCCL_SOCKET_IFNAME": ManagementIface}
 	for k, v := range l.extraEnv {
 		e[k] = v
 	}
@@ -184,9 +177,6 @@ func (l *Lab) Machine(name string) *Machine {
 	}
 	return nil
 }
-
-// Mesh returns what the lab was started as.
-func (l *Lab) Mesh() Mesh { return l.mesh }
 
 // RunAll runs a script in all machines at once, with NODE different in each, and returns their results in order. The first
 // error about a machine stops the others.
@@ -210,7 +200,7 @@ func (l *Lab) RunAll(ctx context.Context, script string) ([]Result, error) {
 // SetCable pulls or plugs in a cable, at both ends.
 func (l *Lab) SetCable(cable string, up bool) error {
 	for _, c := range l.mesh.Cables {
-		if c.Name == cable && !c.internal() {
+		if c.Name == cable {
 			return errors.Join(l.Machine(c.Ends[0].Machine).SetLink(cable, up), l.Machine(c.Ends[1].Machine).SetLink(cable, up))
 		}
 	}

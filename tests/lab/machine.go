@@ -125,14 +125,12 @@ func (l *Lab) qemuArgs(name string) []string {
 	}
 	for i, c := range l.mesh.Cables {
 		for side, e := range c.Ends {
-			if e.Machine == name && !c.internal() {
+			if e.Machine == name {
 				nic(c.Name, l.mesh.mac(name, i), l.path(c.Name+"."+name), l.path(c.Name+"."+c.Ends[1-side].Machine))
 			}
 		}
 	}
-	if len(l.mesh.Machines) > 1 {
-		nic(ManagementIface, l.mesh.mac(name, managementLink), machineSocket(l.dir, name), switchSocket(l.dir, name))
-	}
+	nic(ManagementIface, l.mesh.mac(name, managementLink), machineSocket(l.dir, name), switchSocket(l.dir, name))
 	return args
 }
 

@@ -14,7 +14,7 @@ type Mesh struct {
 	CPUs     int // virtual CPUs of each machine
 }
 
-// A Cable joins two ports and is a subnet of its own. When both ends are in one machine it is a veth pair.
+// A Cable joins two ports and is a subnet of its own.
 type Cable struct {
 	Name string
 	Net  netip.Prefix
@@ -57,15 +57,6 @@ func Ring() Mesh {
 	return m
 }
 
-// Pair is two machines a and b with two cables, ab and ab1, and a management network.
-func Pair() Mesh {
-	m := Mesh{Name: "pair", Machines: []string{"a", "b"}, CPUs: 1}
-	m.cable(100, "a", "b")
-	m.cable(101, "a", "b")
-	m.Cables[1].Name += "1"
-	return m
-}
-
 // cable adds a cable between two machines: 192.168.N.0/24, interface rN and device rxeN at both ends, and the machine's
 // position as host number.
 func (m *Mesh) cable(n int, from, to string) {
@@ -80,22 +71,6 @@ func (m *Mesh) cable(n int, from, to string) {
 	m.Cables = append(m.Cables, Cable{Name: from + to, Net: subnet(n), Ends: [2]End{end(from), end(to)}})
 }
 
-// Single is the same triangle inside one machine: six ports, three veth pairs, ranks a, b and c beside each other. Port xy is
-// rank x's end of the cable to y.
-func Single() Mesh {
-	const machine = "s"
-	m := Mesh{Name: "single", Machines: []string{machine}, CPUs: 2}
-	for i, pair := range []string{"ab", "bc", "ca"} {
-		n := 100 + i
-		end := func(name string, host int) End {
-			return End{Machine: machine, Iface: name, Device: "rx" + name, Addr: hostOf(subnet(n), host)}
-		}
-		reverse := string([]byte{pair[1], pair[0]})
-		m.Cables = append(m.Cables, Cable{Name: pair, Net: subnet(n), Ends: [2]End{end(pair, 1), end(reverse, 2)}})
-	}
-	return m
-}
-
 // Host returns the host name of a machine.
 func Host(machine string) string { return "node-" + machine }
 
@@ -103,22 +78,6 @@ func Host(machine string) string { return "node-" + machine }
 func (m Mesh) ManagementAddr(machine string) netip.Addr {
 	return hostOf(managementNet, m.position(machine))
 }
-
-// Ports returns a machine's ends of all cables.
-func (m Mesh) Ports(machine string) []End {
-	var ports []End
-	for _, c := range m.Cables {
-		for _, e := range c.Ends {
-			if e.Machine == machine {
-				ports = append(ports, e)
-			}
-		}
-	}
-	return ports
-}
-
-// internal reports whether both ends of a cable are in one machine.
-func (c Cable) internal() bool { return c.Ends[0].Machine == c.Ends[1].Machine }
 
 // position counts machines from 1.
 func (m Mesh) position(machine string) int { return slices.Index(m.Machines, machine) + 1 }

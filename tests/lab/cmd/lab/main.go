@@ -22,7 +22,6 @@ const usage = `usage: lab COMMAND [flags] [JOB]
   lab prepare             make what the machines boot from (once; the other commands do it when needed)
   lab triangle JOB        three machines a, b, c, a cable between each two, a management network
   lab ring JOB            four machines a, b, c, d in a ring: opposite ones share no cable
-  lab single JOB          one machine with six ports on three cables
   lab demo                the triangle with ncclmesh's plugin: a drawing, lanes, an all-reduce table
 
 JOB is a directory or a script. A directory is copied to /job of every machine and its run.sh runs in each; a script runs as it is.
@@ -83,8 +82,8 @@ func run(ctx context.Context, args []string) (int, error) {
 		if fs.NArg() != 0 {
 			return 2, fmt.Errorf("%s takes no argument, not %q", command, fs.Arg(0))
 		}
-	case "triangle", "ring", "single":
-		mesh = map[string]lab.Mesh{"triangle": lab.Triangle(), "ring": lab.Ring(), "single": lab.Single()}[command]
+	case "triangle", "ring":
+		mesh = map[string]lab.Mesh{"triangle": lab.Triangle(), "ring": lab.Ring()}[command]
 		if fs.NArg() != 1 {
 			return 2, fmt.Errorf("%s takes one argument, a job directory or script; see lab -h", command)
 		}
@@ -92,7 +91,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		fs.Usage()
 		return 0, nil
 	default:
-		return 2, fmt.Errorf("unknown command %q; there are prepare, triangle, ring, single and demo", command)
+		return 2, fmt.Errorf("unknown command %q; there are prepare, triangle, ring and demo", command)
 	}
 
 	if err := o.check(command, fs.Arg(0)); err != nil {

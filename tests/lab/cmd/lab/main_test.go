@@ -19,9 +19,9 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"unknown command", []string{"square"}, `unknown command "square"; there are`},
 		{"no job", []string{"triangle"}, "takes one argument"},
-		{"two jobs", []string{"single", "a", "b"}, "takes one argument"},
+		{"two jobs", []string{"ring", "a", "b"}, "takes one argument"},
 		{"no such job", []string{"triangle", "/nonexistent/job"}, "/nonexistent/job"},
-		{"no such copy", []string{"single", "--copy", "/nonexistent/file", "/dev/null"}, "/nonexistent/file"},
+		{"no such copy", []string{"ring", "--copy", "/nonexistent/file", "/dev/null"}, "/nonexistent/file"},
 		{"argument too many", []string{"prepare", "x"}, `prepare takes no argument, not "x"`},
 		{"accelerator", []string{"demo", "--accel", "fast"}, `accelerator "fast"; accepted are auto, kvm and tcg`},
 		{"plugin not built", []string{"demo", "--plugin", "/nonexistent/plugin.so"}, "/nonexistent/plugin.so: no such file or directory; run make first"},
