@@ -21,7 +21,7 @@ void make_end(struct end *e, const struct wish *w)
 	int depth = w->max_wr ? w->max_wr : 64;
 	struct ibv_qp_init_attr a = {
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = w->inline_data},
+		.cap = {.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 4, .max_recv_sge = 4},
 	};
 
 	memset(e, 0, sizeof(*e));
@@ -29,14 +29,14 @@ void make_end(struct end *e, const struct wish *w)
 	e->pd = ibv_alloc_pd(e->ctx);
 	e->channel = ibv_create_comp_channel(e->ctx);
 	CHECK(e->pd && e->channel);
-	e->cq = ibv_create_cq(e->ctx, w->cqe ? w->cqe : 256, e, e->channel, 0);
+	e->cq = ibv_create_cq(e->ctx, 256, e, e->channel, 0);
 	CHECK(e->cq);
 	a.send_cq = a.recv_cq = e->cq;
 	e->qp = ibv_create_qp(e->pd, &a);
 	CHECK(e->qp, "%s", strerror(errno));
 	CHECK(posix_memalign((void **)&e->buf, 4096, BUF) == 0);
 	memset(e->buf, 0, BUF);
-	e->mr = ibv_reg_mr(e->pd, e->buf, BUF, w->access ? w->access : ALL);
+	e->mr = ibv_reg_mr(e->pd, e->buf, BUF, ALL);
 	CHECK(e->mr, "%s", strerror(errno));
 }
 
@@ -52,14 +52,14 @@ void swap(struct end *e)
 	hear(&e->peer, sizeof(e->peer));
 }
 
-int to_init(struct end *e, int access)
+int to_init(struct end *e)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL};
 
 	return ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-int to_rtr(struct end *e, const struct wish *w)
+int to_rtr(struct end *e)
 {
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_RTR,
@@ -67,7 +67,7 @@ int to_rtr(struct end *e, const struct wish *w)
 		.dest_qp_num = e->peer.qpn,
 		.rq_psn = e->peer.psn,
 		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = w->rnr_timer ? w->rnr_timer : 1,
+		.min_rnr_timer = 1,
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = e->peer.gid, .sgid_index = 3, .hop_limit = 64}},
 	};
 
@@ -84,7 +84,7 @@ int to_rts(struct end *e, const struct wish *w)
 		.qp_state = IBV_QPS_RTS,
 		.timeout = w->timeout ? w->timeout : 14,
 		.retry_cnt = w->retry ? w->retry : 7,
-		.rnr_retry = w->rnr_retry < 0 ? 0 : w->rnr_retry ? w->rnr_retry : 7,
+		.rnr_retry = 7,
 		.sq_psn = e->self.psn,
 		.max_rd_atomic = 4,
 	};
@@ -97,10 +97,9 @@ void connect_end(struct end *e, const struct wish *w)
 {
 	make_end(e, w);
 	swap(e);
-	EQUAL(to_init(e, w->access ? w->access : ALL), 0);
-	EQUAL(to_rtr(e, w), 0);
-	if (!w->no_rts)
-		EQUAL(to_rts(e, w), 0);
+	EQUAL(to_init(e), 0);
+	EQUAL(to_rtr(e), 0);
+	EQUAL(to_rts(e, w), 0);
 	meet();
 }
 

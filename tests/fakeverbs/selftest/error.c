@@ -1,4 +1,4 @@
-/* Violations and losses: the right status on the right side, then the error state, then flushes. */
+/* Limits, and peers that die or are stopped. What requests do that a peer refuses is in tests/sim/conformance. */
 #include "selftest.h"
 
 #include <signal.h>
@@ -23,105 +23,6 @@ static void want_flushes(struct end *e)
 	EQUAL(post_recv(e, 902, 0, 8), 0);
 	want_wc(e, 902, IBV_WC_WR_FLUSH_ERR);
 	no_wc(e, 1);
-}
-
-/* One request of a that b must refuse, or that a must not even send. */
-struct violation {
-	enum ibv_wr_opcode op;
-	size_t at, n, remote;
-	uint32_t spoil_rkey, spoil_lkey;
-	int b_access;                  /* of b's region and queue pair */
-	enum ibv_wc_status status;     /* at a */
-	enum ibv_wc_status recv;       /* at b, of the receive that is posted; 0: b notices nothing */
-	size_t room;                   /* of that receive */
-};
-
-static void violate(const struct violation *v)
-{
-	struct end e;
-
-	connect_end(&e, &(struct wish){.access = is_a ? ALL : v->b_access});
-	if (is_a) {
-		meet();
-		e.peer.rkey ^= v->spoil_rkey;
-		e.mr->lkey ^= v->spoil_lkey;
-		EQUAL(post(&e, v->op, 1, v->at, v->n, v->remote, 0), 0); /* errors complete unsignalled requests, too */
-		want_wc(&e, 1, v->status);
-		e.mr->lkey ^= v->spoil_lkey;
-		want_flushes(&e);
-		meet();
-	} else {
-		EQUAL(post_recv(&e, 7, 0, v->room), 0);
-		EQUAL(post_recv(&e, 8, 0, 8), 0);
-		meet();
-		meet();
-		if (v->recv) {
-			struct ibv_async_event ev;
-
-			want_wc(&e, 7, v->recv);
-			want_wc(&e, 8, IBV_WC_WR_FLUSH_ERR);
-			EQUAL(ibv_get_async_event(e.ctx, &ev), 0);
-			CHECK(ev.event_type == IBV_EVENT_QP_ACCESS_ERR || ev.event_type == IBV_EVENT_QP_REQ_ERR);
-			CHECK(ev.element.qp == e.qp);
-			ibv_ack_async_event(&ev);
-			want_flushes(&e);
-		} else {
-			no_wc(&e, 1);
-		}
-	}
-	meet();
-	close_end(&e);
-}
-
-#define VIOLATION(name, ...) \
-	static void name(void) \
-	{ \
-		violate(&(const struct violation){__VA_ARGS__}); \
-	}
-VIOLATION(rkey_unknown, .op = IBV_WR_RDMA_WRITE, .n = 8, .spoil_rkey = 0xff, .b_access = ALL, .status = IBV_WC_REM_ACCESS_ERR,
-	  .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
-VIOLATION(write_past_end, .op = IBV_WR_RDMA_WRITE, .n = 16, .remote = BUF - 8, .b_access = ALL, .status = IBV_WC_REM_ACCESS_ERR,
-	  .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
-VIOLATION(write_before_start, .op = IBV_WR_RDMA_WRITE, .n = 16, .remote = (size_t)-8, .b_access = ALL, .status = IBV_WC_REM_ACCESS_ERR,
-	  .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
-VIOLATION(write_not_allowed, .op = IBV_WR_RDMA_WRITE, .n = 8, .b_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-	  .status = IBV_WC_REM_ACCESS_ERR, .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
-VIOLATION(read_not_allowed, .op = IBV_WR_RDMA_READ, .n = 8, .b_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-	  .status = IBV_WC_REM_ACCESS_ERR, .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
-VIOLATION(lkey_unknown, .op = IBV_WR_SEND, .n = 8, .spoil_lkey = 0xff, .b_access = ALL, .status = IBV_WC_LOC_PROT_ERR)
-VIOLATION(send_past_own_end, .op = IBV_WR_SEND, .at = BUF - 8, .n = 16, .b_access = ALL, .status = IBV_WC_LOC_PROT_ERR)
-VIOLATION(recv_too_small, .op = IBV_WR_SEND, .n = 16, .b_access = ALL, .status = IBV_WC_REM_INV_REQ_ERR, .recv = IBV_WC_LOC_LEN_ERR,
-	  .room = 15)
-VIOLATION(recv_past_end, .op = IBV_WR_SEND, .n = 16, .b_access = ALL, .status = IBV_WC_REM_OP_ERR, .recv = IBV_WC_LOC_PROT_ERR,
-	  .room = BUF + 1)
-
-/* Regions that must not be registered, and one that is gone. */
-static void regions(void)
-{
-	struct end e;
-	char *hole;
-
-	connect_end(&e, &(struct wish){0});
-	hole = (char *)e.buf;
-	CHECK(!ibv_reg_mr(e.pd, hole, 0, ALL) && errno == EINVAL);
-	CHECK(!ibv_reg_mr(e.pd, NULL, 4096, ALL) && errno == EFAULT);
-	CHECK(!ibv_reg_mr(e.pd, hole, 1ull << 46, ALL) && errno == EFAULT);
-	CHECK(!ibv_reg_mr(e.pd, hole, 4096, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
-	if (is_a) {
-		meet();
-		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, 0), 0);
-		want_wc(&e, 1, IBV_WC_REM_ACCESS_ERR);
-	} else {
-		struct ibv_mr *old = e.mr;
-		uint32_t key = old->rkey;
-
-		EQUAL(ibv_dereg_mr(old), 0);
-		e.mr = ibv_reg_mr(e.pd, e.buf, BUF, ALL);
-		CHECK(e.mr && e.mr->rkey != key);
-		meet();
-	}
-	meet();
-	close_end(&e);
 }
 
 /* A window of another address: what the peer names is not where it lies. */
@@ -152,36 +53,6 @@ static void iova(void)
 		EQUAL(e.buf[8192], 0);
 	}
 	EQUAL(ibv_dereg_mr(shifted), 0);
-	meet();
-	close_end(&e);
-}
-
-/* No receive is posted: without retries an error at once, else the request waits for one. */
-static void not_ready(void)
-{
-	struct end e;
-
-	connect_end(&e, &(struct wish){.rnr_retry = -1});
-	if (is_a) {
-		EQUAL(post(&e, IBV_WR_SEND, 1, 0, 8, 0, 0), 0);
-		want_wc(&e, 1, IBV_WC_RNR_RETRY_EXC_ERR);
-		want_flushes(&e);
-	}
-	meet();
-	close_end(&e);
-	connect_end(&e, &(struct wish){.rnr_retry = 7});
-	if (is_a) {
-		EQUAL(post(&e, IBV_WR_SEND, 2, 0, 8, 0, IBV_SEND_SIGNALED), 0);
-		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 3, 0, 8, 0, IBV_SEND_SIGNALED), 0); /* stays behind it */
-		no_wc(&e, 5);
-		meet();
-		want_wc(&e, 2, IBV_WC_SUCCESS);
-		want_wc(&e, 3, IBV_WC_SUCCESS);
-	} else {
-		meet();
-		EQUAL(post_recv(&e, 9, 0, 8), 0);
-		want_wc(&e, 9, IBV_WC_SUCCESS);
-	}
 	meet();
 	close_end(&e);
 }
@@ -289,47 +160,6 @@ static void peer_killed_busy(void)
 			ibv_poll_cq(e.cq, 8, wc);
 		}
 	}
-}
-
-/* A peer that has left its state is as good as gone. */
-static void peer_in_error(void)
-{
-	struct end e;
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
-
-	connect_end(&e, &(struct wish){.timeout = 8, .retry = 2});
-	if (is_a) {
-		meet();
-		want_timeout(&e, 1, 8, 2);
-	} else {
-		EQUAL(post_recv(&e, 5, 0, 8), 0);
-		EQUAL(ibv_modify_qp(e.qp, &a, IBV_QP_STATE), 0);
-		want_wc(&e, 5, IBV_WC_WR_FLUSH_ERR);
-		want_flushes(&e);
-		meet();
-	}
-	meet();
-	close_end(&e);
-}
-
-/* Sequence numbers that do not match: nothing gets through. */
-static void wrong_psn(void)
-{
-	struct end e;
-	struct wish w = {.timeout = 8, .retry = 1};
-
-	make_end(&e, &w);
-	swap(&e);
-	if (!is_a)
-		e.peer.psn ^= 1;
-	EQUAL(to_init(&e, ALL), 0);
-	EQUAL(to_rtr(&e, &w), 0);
-	EQUAL(to_rts(&e, &w), 0);
-	meet();
-	if (is_a)
-		want_timeout(&e, 1, 8, 1);
-	meet();
-	close_end(&e);
 }
 
 /* A message longer than the port takes. */
@@ -480,25 +310,12 @@ static void cycles(void)
 }
 
 const struct test error_tests[] = {
-	{"rkey_unknown", rkey_unknown},
-	{"write_past_end", write_past_end},
-	{"write_before_start", write_before_start},
-	{"write_not_allowed", write_not_allowed},
-	{"read_not_allowed", read_not_allowed},
-	{"lkey_unknown", lkey_unknown},
-	{"send_past_own_end", send_past_own_end},
-	{"recv_too_small", recv_too_small},
-	{"recv_past_end", recv_past_end},
-	{"regions", regions},
 	{"iova", iova},
-	{"not_ready", not_ready},
 	{"asleep", asleep},
 	{"peer_killed", peer_killed},
 	{"peer_killed_waiting", peer_killed_waiting},
 	{"peer_became_another", peer_became_another},
 	{"peer_killed_busy", peer_killed_busy},
-	{"peer_in_error", peer_in_error},
-	{"wrong_psn", wrong_psn},
 	{"too_long", too_long},
 	{"forked", forked},
 	{"stopped", stopped}, {"cycles", cycles}, {NULL, NULL},

@@ -21,33 +21,6 @@ static void work_request(void)
 	close_end(&e);
 }
 
-/* The data is there, but the sender cannot know. */
-static void ack_lost(void)
-{
-	struct end e;
-
-	connect_end(&e, &(struct wish){.timeout = 8, .retry = 2});
-	memset(e.buf, is_a ? 'a' : 'b', 64);
-	meet();
-	if (is_a) {
-		fakefault("ack port=a:rdma0 times=2");
-		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, IBV_SEND_SIGNALED), 0);
-		want_wc(&e, 1, IBV_WC_SUCCESS); /* the third attempt is heard */
-		fakefault("ack port=a:rdma0");
-		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 2, 0, 16, 0, IBV_SEND_SIGNALED), 0);
-		want_wc(&e, 2, IBV_WC_RETRY_EXC_ERR);
-		fakefault("clear");
-		meet();
-	} else {
-		meet();
-		EQUAL(e.buf[7], 'a');
-		EQUAL(e.buf[15], 'a');
-		EQUAL(e.buf[16], 'b');
-	}
-	meet();
-	close_end(&e);
-}
-
 static void stall(void)
 {
 	struct end e;
@@ -97,6 +70,13 @@ static void verb(void)
 	if (is_a) {
 		fakefault("verb name=create_cq errno=ENOMEM times=1 node=a");
 		CHECK(!ibv_create_cq(e.ctx, 1, NULL, NULL, 0) && errno == ENOMEM);
+		fakefault("verb name=set_ece errno=ENOMEM times=1 node=a");
+		EQUAL(ibv_set_ece(e.qp, &(struct ibv_ece){.vendor_id = 0x15b3, .options = 1}), ENOMEM);
+		fakefault("verb name=query_ece errno=EIO times=1 node=a");
+		EQUAL(ibv_query_ece(e.qp, &(struct ibv_ece){0}), EIO);
+		fakefault("verb name=reg_dmabuf_mr errno=EPROTONOSUPPORT times=1 node=a");
+		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EPROTONOSUPPORT);
+		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EBADF);
 		fakefault("verb name=post_send errno=%d times=1 node=a", EAGAIN);
 		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, IBV_SEND_SIGNALED), EAGAIN);
 		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 2, 0, 8, 0, IBV_SEND_SIGNALED), 0);
@@ -155,6 +135,6 @@ static void die(void)
 }
 
 const struct test fault_tests[] = {
-	{"work_request", work_request}, {"ack_lost", ack_lost}, {"stall", stall}, {"registration", registration},
+	{"work_request", work_request}, {"stall", stall}, {"registration", registration},
 	{"verb", verb},                 {"slow", slow},         {"die", die},     {NULL, NULL},
 };

@@ -1,7 +1,6 @@
 /* Memory that the processor cannot touch, as a GPU's: registered by address where the node has peermem, and as a DMA-BUF. */
 #include "selftest.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 enum { DEVICE = 1 << 20, PAGE = 4096 };
@@ -110,73 +109,6 @@ static void peermem(void)
 	close_end(&e);
 }
 
-/* What is refused of a DMA-BUF, and with which error, in the order in which the kernel looks: programs ask by a descriptor of -1
- * whether a device takes any. */
-static void dmabuf_errors(void)
-{
-	static const struct {
-		const char *name;
-		uint64_t offset, length, iova;
-		int access, err; /* 0: it is taken */
-		enum { NO_FD, MEMFD, FILE_FD, CLOSED_FD } fd;
-	} rows[] = {
-		{"probe", 0, 0, 0, 0, EBADF, NO_FD},
-		{"probe of another page offset", 1, 0, 0, 0, EINVAL, NO_FD},
-		{"closed", 0, PAGE, 0, ALL, EBADF, CLOSED_FD},
-		{"a file", 0, PAGE, 0, ALL, EINVAL, FILE_FD},
-		{"no length", 0, 0, 0, ALL, EINVAL, MEMFD},
-		{"page offsets differ", 8, 8, 0x10010, ALL, EINVAL, MEMFD},
-		{"page offsets agree", 8, 8, 0x10008, ALL, 0, MEMFD},
-		{"all of it", 0, DEVICE, 0x7000000, ALL, 0, MEMFD},
-		{"beyond the end", 0, DEVICE + 1, 0, ALL, EINVAL, MEMFD},
-		{"starts beyond the end", DEVICE, 1, 0, ALL, EINVAL, MEMFD},
-		{"length wraps", PAGE, (uint64_t)-8, 0, ALL, EINVAL, MEMFD},
-		{"remote write without local", 0, PAGE, 0, IBV_ACCESS_REMOTE_WRITE, EINVAL, MEMFD},
-		{"relaxed ordering", 0, PAGE, 0, ALL | IBV_ACCESS_RELAXED_ORDERING, 0, MEMFD},
-		{"on demand", 0, PAGE, 0, ALL | IBV_ACCESS_ON_DEMAND, EOPNOTSUPP, MEMFD},
-	};
-	struct device d;
-	struct end e;
-	int file, part;
-
-	make_end(&e, &(struct wish){0});
-	open_memory(&d);
-	file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	CHECK(file >= 0);
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		int fds[] = {-1, d.fd, file, dup(d.fd)};
-		struct ibv_mr *mr;
-
-		close(fds[CLOSED_FD]);
-		errno = 0;
-		mr = ibv_reg_dmabuf_mr(e.pd, rows[i].offset, rows[i].length, rows[i].iova, fds[rows[i].fd], rows[i].access);
-		CHECK(mr ? !rows[i].err : errno == rows[i].err, "%s: %s", rows[i].name, mr ? "taken" : strerror(errno));
-		if (mr)
-			EQUAL(ibv_dereg_mr(mr), 0);
-	}
-	part = memfd_create("part", MFD_CLOEXEC); /* its DMA-BUF is the second page */
-	EQUAL(ftruncate(part, 2 * PAGE), 0);
-	EQUAL(lseek(part, PAGE, SEEK_SET), PAGE);
-	CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, PAGE + 1, 0, part, ALL) && errno == EINVAL);
-	EQUAL(lseek(part, 1, SEEK_SET), 1);
-	CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 1, 0, part, ALL) && errno == EINVAL);
-	close(part);
-	if (is_a) {
-		fakefault("verb node=a name=reg_dmabuf_mr errno=EOPNOTSUPP");
-		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EOPNOTSUPP);
-		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, PAGE, 0, d.fd, ALL) && errno == EOPNOTSUPP);
-		fakefault("clear");
-		fakefault("verb node=a name=reg_dmabuf_mr errno=EPROTONOSUPPORT times=1");
-		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EPROTONOSUPPORT);
-		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EBADF);
-		fakefault("clear");
-	}
-	close(file);
-	close_memory(&d);
-	meet();
-	close_end(&e);
-}
-
 static unsigned char mark(size_t i, unsigned seed) { return (unsigned char)((i * 131 + seed * 29 + (i >> 9)) ^ seed); }
 
 static void fill(unsigned char *p, size_t n, unsigned seed)
@@ -221,8 +153,8 @@ static void moves(bool dmabuf)
 	memset(d.alias, 0xee, DEVICE);
 	use_device(&e, &d, SKIP, dmabuf);
 	swap(&e);
-	EQUAL(to_init(&e, ALL), 0);
-	EQUAL(to_rtr(&e, &(struct wish){0}), 0);
+	EQUAL(to_init(&e), 0);
+	EQUAL(to_rtr(&e), 0);
 	EQUAL(to_rts(&e, &(struct wish){0}), 0);
 	if (is_a) {
 		fill(at, N, 1);
@@ -290,8 +222,8 @@ static void late(void)
 	memset(d.alias, 0xee, DEVICE);
 	use_device(&e, &d, PAGE, false);
 	swap(&e);
-	EQUAL(to_init(&e, ALL), 0);
-	EQUAL(to_rtr(&e, &(struct wish){0}), 0);
+	EQUAL(to_init(&e), 0);
+	EQUAL(to_rtr(&e), 0);
 	EQUAL(to_rts(&e, &(struct wish){0}), 0);
 	self = e;
 	init.send_cq = init.recv_cq = e.cq;
@@ -299,8 +231,8 @@ static void late(void)
 	CHECK(self.qp);
 	self.self.qpn = self.qp->qp_num;
 	self.peer = self.self;
-	EQUAL(to_init(&self, ALL), 0);
-	EQUAL(to_rtr(&self, &(struct wish){0}), 0);
+	EQUAL(to_init(&self), 0);
+	EQUAL(to_rtr(&self), 0);
 	EQUAL(to_rts(&self, &(struct wish){0}), 0);
 	if (is_a) {
 		memset(d.alias + PAGE, 'a', 200000);
@@ -352,66 +284,7 @@ static void late(void)
 	close_memory(&d);
 }
 
-/* A queue pair that is connected to itself reads and writes device memory, as a flush does, while its port is up. */
-static void loopback(void)
-{
-	static const struct {
-		const char *name;
-		int qp, mr;
-		enum ibv_wr_opcode op;
-		bool down;
-		enum ibv_wc_status want;
-	} rows[] = {
-		{"read", ALL, ALL, IBV_WR_RDMA_READ, false, IBV_WC_SUCCESS},
-		{"write", ALL, ALL, IBV_WR_RDMA_WRITE, false, IBV_WC_SUCCESS},
-		{"read, the port is down", ALL, ALL, IBV_WR_RDMA_READ, true, IBV_WC_RETRY_EXC_ERR},
-		{"write, the port is down", ALL, ALL, IBV_WR_RDMA_WRITE, true, IBV_WC_RETRY_EXC_ERR},
-		{"the queue pair lets nobody read", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, ALL, IBV_WR_RDMA_READ, false, IBV_WC_REM_ACCESS_ERR},
-		{"the region lets nobody read", ALL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ, false, IBV_WC_REM_ACCESS_ERR},
-		{"the queue pair lets nobody write", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, ALL, IBV_WR_RDMA_WRITE, false, IBV_WC_REM_ACCESS_ERR},
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const struct wish w = {.timeout = 8, .retry = 1};
-		struct ibv_mr *remote;
-		struct device d;
-		struct end e;
-		struct ibv_wc wc;
-
-		make_end(&e, &w);
-		open_memory(&d);
-		remote = ibv_reg_mr(e.pd, d.addr, DEVICE, rows[i].mr);
-		CHECK(remote);
-		swap(&e);
-		e.peer = e.self;
-		e.peer.rkey = remote->rkey;
-		e.peer.addr = (uint64_t)d.addr;
-		EQUAL(to_init(&e, rows[i].qp), 0);
-		EQUAL(to_rtr(&e, &w), 0);
-		EQUAL(to_rts(&e, &w), 0);
-		memset(e.buf, 'h', 8);
-		memset(d.alias, 'd', DEVICE);
-		meet();
-		if (rows[i].down && is_a)
-			fakefault("unplug a:rdma0");
-		meet();
-		EQUAL(post(&e, rows[i].op, 1, 0, 4, 4, IBV_SEND_SIGNALED), 0);
-		wc = next_wc(&e);
-		CHECK(wc.status == rows[i].want, "%s: %s", rows[i].name, ibv_wc_status_str(wc.status));
-		EQUAL(e.buf[3], wc.status == IBV_WC_SUCCESS && rows[i].op == IBV_WR_RDMA_READ ? 'd' : 'h');
-		EQUAL(e.buf[4], 'h');
-		EQUAL(d.alias[4], wc.status == IBV_WC_SUCCESS && rows[i].op == IBV_WR_RDMA_WRITE ? 'h' : 'd');
-		meet();
-		if (rows[i].down && is_a)
-			fakefault("plug a:rdma0");
-		EQUAL(ibv_dereg_mr(remote), 0);
-		meet();
-		close_memory(&d);
-		close_end(&e);
-	}
-}
-
 const struct test gpu_tests[] = {
-	{"touchable", touchable},           {"peermem", peermem},         {"dmabuf_errors", dmabuf_errors}, {"device_by_address", device_by_address},
-	{"device_as_dmabuf", device_as_dmabuf}, {"dmabuf_ends", dmabuf_ends}, {"late", late}, {"loopback", loopback},           {NULL, NULL},
+	{"touchable", touchable},           {"peermem", peermem},         {"device_by_address", device_by_address},
+	{"device_as_dmabuf", device_as_dmabuf}, {"dmabuf_ends", dmabuf_ends}, {"late", late}, {NULL, NULL},
 };

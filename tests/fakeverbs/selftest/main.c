@@ -107,7 +107,7 @@ static int run(const struct test *t)
 
 int main(int argc, char **argv)
 {
-	const struct test *const sets[] = {state_tests, ece_tests, data_tests, error_tests, event_tests, fault_tests, gpu_tests, datadirect_tests, model_tests};
+	const struct test *const sets[] = {state_tests, data_tests, error_tests, event_tests, fault_tests, gpu_tests, datadirect_tests, model_tests};
 	int failed = 0, ran = 0;
 
 	for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)

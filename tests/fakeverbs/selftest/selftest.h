@@ -52,8 +52,8 @@ struct end {
 
 /* How a test wants its queue pair; zeros stand for what most want. */
 struct wish {
-	int access, max_wr, cqe, inline_data, timeout, retry, rnr_retry, rnr_timer;
-	bool no_rts, infiniband;
+	int max_wr, timeout, retry;
+	bool infiniband;
 };
 
 void tell(const void *p, size_t n);
@@ -64,8 +64,8 @@ void gone(void); /* the other side's process has ended, and what it held is let 
 struct ibv_context *open_device(const char *name);
 void make_end(struct end *e, const struct wish *w);
 void swap(struct end *e);                                /* tells the peer this end's address and hears its */
-int to_init(struct end *e, int access);
-int to_rtr(struct end *e, const struct wish *w);
+int to_init(struct end *e);
+int to_rtr(struct end *e);
 int to_rts(struct end *e, const struct wish *w);
 void connect_end(struct end *e, const struct wish *w);   /* all of the above */
 void close_end(struct end *e);
@@ -82,6 +82,6 @@ struct test {
 	const char *name;
 	void (*run)(void);
 };
-extern const struct test state_tests[], ece_tests[], data_tests[], error_tests[], event_tests[], fault_tests[], gpu_tests[], datadirect_tests[], model_tests[];
+extern const struct test state_tests[], data_tests[], error_tests[], event_tests[], fault_tests[], gpu_tests[], datadirect_tests[], model_tests[];
 
 #endif

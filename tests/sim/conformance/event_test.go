@@ -87,6 +87,28 @@ var eventRows = []row{
 		a.want(2, ok)
 		b.want(1, ok)
 	}),
+	on("asked for solicited completions, a queue tells at once of one that it holds, and not of others", func(a, b *end) {
+		for i := range 2 {
+			b.postRecv(i, 0, 8)
+		}
+		b.w.must(b.cq.ReqNotify(false))
+		a.post(1, opSend, 0, 8, 0)
+		b.wake()
+		b.w.must(b.cq.ReqNotify(true))
+		if n := b.taken(); n != 0 {
+			b.w.Errorf("%d events of what was not solicited", n)
+		}
+		a.posted(a.send(2, opSend, 0, 8, 0, signaled|ibv.IBV_SEND_SOLICITED))
+		b.wake()
+		b.w.must(b.cq.ReqNotify(true))
+		if n := b.taken(); n != 1 {
+			b.w.Errorf("%d events of a queue that holds a solicited completion, want 1", n)
+		}
+		for i := range 2 {
+			a.want(i+1, ok)
+			b.want(i, ok)
+		}
+	}),
 	on("a completion in error is solicited", func(a, b *end) {
 		b.postRecv(1, 0, 8)
 		b.w.must(b.cq.ReqNotify(true), b.to(failed))

@@ -93,7 +93,9 @@ var gpuRows = []row{
 			{"a descriptor of nothing, as programs ask whether any is taken", 0, 0, 0, -1, 0, syscall.EBADF},
 			{"a file", 0, page, 0, int(null.Fd()), all, syscall.EINVAL},
 			{"other places in a page", 8, page, 16, g.fd, all, syscall.EINVAL},
+			{"nothing of it", 0, 0, 0, g.fd, all, syscall.EINVAL},
 			{"beyond the end", page, 16 * page, 0, g.fd, all, syscall.EINVAL},
+			{"from the end on", 16 * page, page, 0, g.fd, all, syscall.EINVAL},
 			{"a length that wraps", page, math.MaxUint64 - 7, 0, g.fd, all, syscall.EINVAL},
 			{"written by peers, and not by itself", 0, page, 0, g.fd, ibv.IBV_ACCESS_REMOTE_WRITE, syscall.EINVAL},
 		} {

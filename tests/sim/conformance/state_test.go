@@ -77,6 +77,7 @@ var stateRows = []row{
 			"path MTU 4096":     {rtr, func(q *ibv.QPAttr) { q.PathMTU = ibv.IBV_MTU_4096 }},
 			"peer":              {rtr, func(q *ibv.QPAttr) { q.DestQPNum = 1 << 24 }},
 			"PSN":               {rtr, func(q *ibv.QPAttr) { q.RQPSN = 1 << 24 }},
+			"port of the path":  {rtr, func(q *ibv.QPAttr) { q.AHAttr.PortNum = 2 }},
 			"GID index":         {rtr, func(q *ibv.QPAttr) { q.AHAttr.GRH.SGIDIndex = 200 }},
 			"no GID":            {rtr, func(q *ibv.QPAttr) { q.AHAttr.IsGlobal = 0 }},
 			"reads answered":    {rtr, func(q *ibv.QPAttr) { q.MaxDestRdAtomic = 255 }},

@@ -162,44 +162,8 @@ var dialRows = []row{
 		_, err = w.hosts[0].Dial(ctx, sock.From{}, netip.AddrPortFrom(w.hosts[1].four, nobody))
 		w.is("dial when it has ended", err, cause)
 	}},
-	{name: "a call that is lost is repeated", run: func(w *world) {
-		l := w.hosts[1].listen(w.hosts[1].four, "")
-		w.hosts[0].lose(true)
-		over := meanwhile(func() {
-			a, err := w.hosts[0].Dial(context.Background(), sock.From{}, netip.AddrPortFrom(w.hosts[1].four, l.Addr().Port()))
-			if w.is("dial", err, nil); err == nil {
-				w.must(a.Close())
-			}
-		})
-		for range 10 {
-			w.pause()
-		}
-		w.hosts[0].lose(false)
-		b, err := l.Accept()
-		w.must(err)
-		over()
-		w.ends(b, io.EOF)
-		w.must(b.Close(), l.Close())
-	}},
-	{name: "an answer that is lost is repeated", run: func(w *world) {
-		l := w.hosts[1].listen(w.hosts[1].four, "")
-		w.hosts[1].lose(true)
-		over := meanwhile(func() {
-			a, err := w.hosts[0].Dial(context.Background(), sock.From{}, netip.AddrPortFrom(w.hosts[1].four, l.Addr().Port()))
-			if w.is("dial", err, nil); err == nil {
-				w.must(a.Close())
-			}
-		})
-		for range 10 {
-			w.pause()
-		}
-		w.hosts[1].lose(false)
-		b, err := l.Accept()
-		w.must(err)
-		over()
-		w.ends(b, io.EOF)
-		w.must(b.Close(), l.Close())
-	}},
+	{name: "a call that is lost is repeated", run: func(w *world) { w.dialOver(w.hosts[0]) }},
+	{name: "an answer that is lost is repeated", run: func(w *world) { w.dialOver(w.hosts[1]) }},
 	{name: "the interfaces and their addresses", run: func(w *world) {
 		h := w.hosts[0]
 		running := func() bool {
@@ -247,4 +211,26 @@ var dialRows = []row{
 		h.up(false)
 		w.await("the end of being up", func() bool { return !running() && have(h.prefixes()[0]) })
 	}},
+}
+
+// dialOver dials the second host from the first one while what a host sends is lost for a while.
+func (w *world) dialOver(mute *host) {
+	w.Helper()
+	l := w.hosts[1].listen(w.hosts[1].four, "")
+	mute.lose(true)
+	over := meanwhile(func() {
+		a, err := w.hosts[0].Dial(context.Background(), sock.From{}, netip.AddrPortFrom(w.hosts[1].four, l.Addr().Port()))
+		if w.is("dial", err, nil); err == nil {
+			w.must(a.Close())
+		}
+	})
+	for range 10 {
+		w.pause()
+	}
+	mute.lose(false)
+	b, err := l.Accept()
+	w.must(err)
+	over()
+	w.ends(b, io.EOF)
+	w.must(b.Close(), l.Close())
 }
