@@ -21,7 +21,6 @@ static const char help[] =
 "  --rank R, --nranks N   this process's rank, and how many there are\n"
 "  --rendezvous HOST:PORT where rank 0 listens and the others dial\n"
 "  --spawn N              start N ranks here, which meet on the loopback interface\n"
-"  --spawn-env R:NAME=V   with --spawn: set NAME in rank R's environment (repeatable)\n"
 "  --nodeid-env           set NCCL_HOSTID to netdriver-R, so that every rank is a node\n"
 "\n"
 "Work\n"
@@ -58,12 +57,7 @@ static const char help[] =
 "\n"
 "storm: connections come and go; a while later it says what memory and threads the process still holds\n"
 "  --connections N        how many (1500)\n"
-"  --together N           how many at a time (64)\n"
 "  --duration SECONDS     how much later (10), from when it is idle\n"
-"\n"
-"contract\n"
-"  --bad-env NAME=VALUE   a setting that init has to refuse (repeatable; default\n"
-"                         NCCL_IB_TIMEOUT=garbage and NCCL_MESH_DEBUG=garbage)\n"
 "\n"
 "die: one rank kills itself in mid-transfer; the others must be told ncclRemoteError\n"
 "  --die-rank R           which (default the last)\n"
@@ -197,9 +191,9 @@ static void check_work(const char *list)
 }
 
 enum {
-	PLUGIN = 1, API, RMA, WINDOWS, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, MEMORY, LIBCUDA, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
-	BAD_ENV, DIE_RANK,
+	PLUGIN = 1, API, RMA, WINDOWS, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, NODEID_ENV, WORK, MIN, MAX,
+	FACTOR, ITERS, WARMUP, CHECK, MEMORY, LIBCUDA, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS,
+	DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
 
@@ -213,7 +207,6 @@ static const struct option names[] = {
 	{"rendezvous", required_argument, NULL, RENDEZVOUS},
 	{"rendezvous-fd", required_argument, NULL, RENDEZVOUS_FD}, /* from --spawn to its rank 0 */
 	{"spawn", required_argument, NULL, SPAWN},
-	{"spawn-env", required_argument, NULL, SPAWN_ENV},
 	{"nodeid-env", no_argument, NULL, NODEID_ENV},
 	{"work", required_argument, NULL, WORK},
 	{"min", required_argument, NULL, MIN},
@@ -236,8 +229,6 @@ static const struct option names[] = {
 	{"reopen", required_argument, NULL, REOPEN},
 	{"progress", required_argument, NULL, PROGRESS},
 	{"connections", required_argument, NULL, CONNECTIONS},
-	{"together", required_argument, NULL, TOGETHER},
-	{"bad-env", required_argument, NULL, BAD_ENV},
 	{"die-rank", required_argument, NULL, DIE_RANK},
 	{"die-limit-ms", required_argument, NULL, DIE_LIMIT},
 	{"orphans", required_argument, NULL, ORPHANS},
@@ -253,7 +244,7 @@ static const struct option names[] = {
 static const struct options defaults = {
 	.rank = -1, .rendezvous_fd = -1, .work = "allreduce,allgather,alltoall,sendrecv", .min = 8,
 	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .channels = 1, .depth = 8,
-	.seed = 1, .duration = 10, .reopen = 16, .connections = 1500, .together = 64, .die_rank = -1, .die_limit_ms = 1000,
+	.seed = 1, .duration = 10, .reopen = 16, .connections = 1500, .die_rank = -1, .die_limit_ms = 1000,
 	.timeout = 60, .libcuda = "libcuda.so.1",
 };
 
@@ -269,11 +260,6 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case RENDEZVOUS: o->rendezvous = value; break;
 	case RENDEZVOUS_FD: o->rendezvous_fd = whole(name, value, 0, 1 << 20); break;
 	case SPAWN: o->spawn = whole(name, value, 1, 64); break;
-	case SPAWN_ENV:
-		if (o->spawn_envs == MAX_SPAWN_ENV || !strchr(value, ':') || !strchr(strchr(value, ':'), '='))
-			refuse(name, value, "RANK:NAME=VALUE is wanted, at most 64 times");
-		o->spawn_env[o->spawn_envs++] = value;
-		break;
 	case NODEID_ENV: o->nodeid_env = true; break;
 	case WORK: check_work(o->work = value); break;
 	case MIN: o->min = bytes(name, value); break;
@@ -304,12 +290,6 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case REOPEN: o->reopen = whole(name, value, 1, 1 << 30); break;
 	case PROGRESS: o->progress = whole(name, value, 1, 1 << 30); break;
 	case CONNECTIONS: o->connections = whole(name, value, 1, 1 << 30); break;
-	case TOGETHER: o->together = whole(name, value, 1, 4096); break;
-	case BAD_ENV:
-		if (o->bad_envs == MAX_BAD_ENV || !strchr(value, '='))
-			refuse(name, value, "NAME=VALUE is wanted, at most 16 times");
-		o->bad_env[o->bad_envs++] = value;
-		break;
 	case DIE_RANK: o->die_rank = whole(name, value, 0, 1023); break;
 	case DIE_LIMIT: o->die_limit_ms = number(name, value, 1, 1e6); break;
 	case ORPHANS: o->orphans = whole(name, value, 0, 64); break;
@@ -344,10 +324,6 @@ void options_parse(struct options *o, int argc, char **argv)
 	if (o->max < o->min)
 		refuse("max", "", "must not be less than --min");
 	o->comms *= o->channels;
-	if (!o->bad_envs) {
-		o->bad_env[o->bad_envs++] = "NCCL_IB_TIMEOUT=garbage";
-		o->bad_env[o->bad_envs++] = "NCCL_MESH_DEBUG=garbage";
-	}
 	if (o->spawn) {
 		o->nranks = o->spawn;
 	} else if (o->rank < 0 || o->nranks < 1 || o->rank >= o->nranks) {

@@ -7,8 +7,6 @@
 
 #include "memory.h"
 
-enum { MAX_SPAWN_ENV = 64, MAX_BAD_ENV = 16 };
-
 /* Which windows of rma lie in memory of --memory's kind; the others lie in the host's. */
 enum windows { WINDOWS_ALL, WINDOWS_DATA, WINDOWS_HOST };
 
@@ -21,8 +19,6 @@ struct options {
 	const char *rendezvous;
 	int rendezvous_fd;
 	int spawn;
-	const char *spawn_env[MAX_SPAWN_ENV];
-	int spawn_envs;
 	bool nodeid_env;
 
 	const char *work;
@@ -40,10 +36,8 @@ struct options {
 	const char *until; /* NULL: duration or messages */
 	int reopen;
 	int progress; /* 0: by the clock */
-	int connections, together;
+	int connections;
 
-	const char *bad_env[MAX_BAD_ENV];
-	int bad_envs;
 	int die_rank;
 	double die_limit_ms;
 	int orphans, early_orphans;

@@ -7,118 +7,28 @@
 
 #define TAKE(member) (net->member = table->member)
 
-static void bind_v5(struct net *net, const ncclNet_v5_t *table)
-{
-	net->init_v5 = table->init;
-	net->props_v5 = table->getProperties;
-	net->listen_v5 = table->listen;
-	net->connect_v5 = table->connect;
-	net->accept_v5 = table->accept;
-	net->regMr_v5 = table->regMr;
-	net->isend_v5 = table->isend;
-	net->irecv_v5 = table->irecv;
-}
-
-static void bind_v6(struct net *net, const ncclNet_v6_t *table)
-{
-	net->init_v5 = table->init;
-	net->props_v5 = table->getProperties;
-	net->listen_v5 = table->listen;
-	net->connect_v5 = table->connect;
-	net->accept_v5 = table->accept;
-	net->regMr_v5 = table->regMr;
-	net->isend_v5 = table->isend;
-	net->irecv_v5 = table->irecv;
-	TAKE(regMrDmaBuf);
-}
-
-static void bind_v7(struct net *net, const ncclNet_v7_t *table)
-{
-	net->init_v5 = table->init;
-	net->props_v7 = table->getProperties;
-	net->listen_v5 = table->listen;
-	net->connect_v7 = table->connect;
-	net->accept_v7 = table->accept;
-	net->regMr_v5 = table->regMr;
-	net->isend_v5 = table->isend;
-	net->irecv_v5 = table->irecv;
-	TAKE(regMrDmaBuf);
-	TAKE(irecvConsumed);
-}
-
-static void bind_v8(struct net *net, const ncclNet_v8_t *table)
-{
-	net->init_v5 = table->init;
-	net->props_v8 = table->getProperties;
-	net->listen_v5 = table->listen;
-	net->connect_v7 = table->connect;
-	net->accept_v7 = table->accept;
-	net->regMr_v8 = table->regMr;
-	net->isend_v5 = table->isend;
-	net->irecv_v5 = table->irecv;
-	TAKE(regMrDmaBuf);
-	TAKE(irecvConsumed);
-}
-
-static void bind_v9(struct net *net, const ncclNet_v9_t *table)
-{
-	net->init_v5 = table->init;
-	net->props_v9 = table->getProperties;
-	net->listen_v5 = table->listen;
-	net->connect_v7 = table->connect;
-	net->accept_v7 = table->accept;
-	net->regMr_v8 = table->regMr;
-	net->isend_v9 = table->isend;
-	net->irecv_v9 = table->irecv;
-	TAKE(regMrDmaBuf);
-	TAKE(irecvConsumed);
-}
-
-static void bind_v10(struct net *net, const ncclNet_v10_t *table)
-{
-	net->init_v10 = table->init;
-	net->props_v9 = table->getProperties;
-	net->listen_v5 = table->listen;
-	net->connect_v10 = table->connect;
-	net->accept_v7 = table->accept;
-	net->regMr_v8 = table->regMr;
-	net->isend_v10 = table->isend;
-	net->irecv_v10 = table->irecv;
-	TAKE(regMrDmaBuf);
-	TAKE(irecvConsumed);
-}
-
-static void bind_v11(struct net *net, const ncclNet_v11_t *table)
-{
-	net->init_v11 = table->init;
-	net->props_v11 = table->getProperties;
-	net->listen_v11 = table->listen;
-	net->connect_v11 = table->connect;
-	net->accept_v7 = table->accept;
-	net->regMr_v8 = table->regMr;
-	net->isend_v10 = table->isend;
-	net->irecv_v10 = table->irecv;
-	TAKE(regMrDmaBuf);
-	TAKE(irecvConsumed);
-	TAKE(finalize);
-	TAKE(setNetAttr);
-}
-
-static void bind_v12(struct net *net, const ncclNet_v12_t *table)
-{
-	net->init_v11 = table->init;
-	net->props_v12 = table->getProperties;
-	net->listen_v11 = table->listen;
-	net->connect_v11 = table->connect;
-	net->accept_v7 = table->accept;
-	net->regMr_v8 = table->regMr;
-	net->isend_v10 = table->isend;
-	net->irecv_v10 = table->irecv;
-	TAKE(regMrDmaBuf);
-	TAKE(irecvConsumed);
-	TAKE(finalize);
-	TAKE(setNetAttr);
-}
+/* The members whose signature differs between versions: the version in which each got the one that it has, and the members that came later. */
+#define BINDER(version, INIT, PROPS, LISTEN, CONNECT, ACCEPT, REG_MR, ISEND, IRECV, ...) \
+	static void bind_v##version(struct net *net, const ncclNet_v##version##_t *table) \
+	{ \
+		net->init_##INIT = table->init; \
+		net->props_##PROPS = table->getProperties; \
+		net->listen_##LISTEN = table->listen; \
+		net->connect_##CONNECT = table->connect; \
+		net->accept_##ACCEPT = table->accept; \
+		net->regMr_##REG_MR = table->regMr; \
+		net->isend_##ISEND = table->isend; \
+		net->irecv_##IRECV = table->irecv; \
+		__VA_ARGS__; \
+	}
+BINDER(5, v5, v5, v5, v5, v5, v5, v5, v5, (void)0)
+BINDER(6, v5, v5, v5, v5, v5, v5, v5, v5, TAKE(regMrDmaBuf))
+BINDER(7, v5, v7, v5, v7, v7, v5, v5, v5, TAKE(regMrDmaBuf), TAKE(irecvConsumed))
+BINDER(8, v5, v8, v5, v7, v7, v8, v5, v5, TAKE(regMrDmaBuf), TAKE(irecvConsumed))
+BINDER(9, v5, v9, v5, v7, v7, v8, v9, v9, TAKE(regMrDmaBuf), TAKE(irecvConsumed))
+BINDER(10, v10, v9, v5, v10, v7, v8, v10, v10, TAKE(regMrDmaBuf), TAKE(irecvConsumed))
+BINDER(11, v11, v11, v11, v11, v7, v8, v10, v10, TAKE(regMrDmaBuf), TAKE(irecvConsumed), TAKE(finalize), TAKE(setNetAttr))
+BINDER(12, v11, v12, v11, v11, v7, v8, v10, v10, TAKE(regMrDmaBuf), TAKE(irecvConsumed), TAKE(finalize), TAKE(setNetAttr))
 
 /* The members whose signature is the same in every version. */
 #define BIND(version) \
@@ -158,41 +68,32 @@ void net_bind(struct net *net, int version, void *vtable)
 
 const char *net_missing(const struct net *net)
 {
-	if (!net->name)
-		return "name";
-	if (!net->init_v5 && !net->init_v10 && !net->init_v11)
-		return "init";
-	if (!net->devices)
-		return "devices";
-	if (!net->props_v5 && !net->props_v7 && !net->props_v8 && !net->props_v9 && !net->props_v11 &&
-	    !net->props_v12)
-		return "getProperties";
-	if (!net->listen_v5 && !net->listen_v11)
-		return "listen";
-	if (!net->connect_v5 && !net->connect_v7 && !net->connect_v10 && !net->connect_v11)
-		return "connect";
-	if (!net->accept_v5 && !net->accept_v7)
-		return "accept";
-	if (!net->regMr_v5 && !net->regMr_v8)
-		return "regMr";
-	if (!net->deregMr)
-		return "deregMr";
-	if (!net->isend_v5 && !net->isend_v9 && !net->isend_v10)
-		return "isend";
-	if (!net->irecv_v5 && !net->irecv_v9 && !net->irecv_v10)
-		return "irecv";
-	if (!net->iflush)
-		return "iflush";
-	if (!net->test)
-		return "test";
-	if (!net->closeSend)
-		return "closeSend";
-	if (!net->closeRecv)
-		return "closeRecv";
-	if (!net->closeListen)
-		return "closeListen";
-	if (net->version >= 11 && !net->finalize)
-		return "finalize";
+	const struct {
+		bool missing;
+		const char *name;
+	} members[] = {
+		{!net->name, "name"},
+		{!net->init_v5 && !net->init_v10 && !net->init_v11, "init"},
+		{!net->devices, "devices"},
+		{!net->props_v5 && !net->props_v7 && !net->props_v8 && !net->props_v9 && !net->props_v11 && !net->props_v12, "getProperties"},
+		{!net->listen_v5 && !net->listen_v11, "listen"},
+		{!net->connect_v5 && !net->connect_v7 && !net->connect_v10 && !net->connect_v11, "connect"},
+		{!net->accept_v5 && !net->accept_v7, "accept"},
+		{!net->regMr_v5 && !net->regMr_v8, "regMr"},
+		{!net->deregMr, "deregMr"},
+		{!net->isend_v5 && !net->isend_v9 && !net->isend_v10, "isend"},
+		{!net->irecv_v5 && !net->irecv_v9 && !net->irecv_v10, "irecv"},
+		{!net->iflush, "iflush"},
+		{!net->test, "test"},
+		{!net->closeSend, "closeSend"},
+		{!net->closeRecv, "closeRecv"},
+		{!net->closeListen, "closeListen"},
+		{net->version >= 11 && !net->finalize, "finalize"},
+	};
+
+	for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+		if (members[i].missing)
+			return members[i].name;
 	return NULL;
 }
 

@@ -17,21 +17,6 @@
 /* After a rank has failed, the others get this long to find out by themselves. */
 static const uint64_t grace_ns = 15000000000u;
 
-static void set_environment(const struct options *o, int rank)
-{
-	for (int i = 0; i < o->spawn_envs; i++) {
-		char *name, *value, *entry = strdup(o->spawn_env[i]);
-
-		name = strchr(entry, ':');
-		*name++ = 0;
-		value = strchr(name, '=');
-		*value++ = 0;
-		if (atoi(entry) == rank)
-			setenv(name, value, 1);
-		free(entry);
-	}
-}
-
 _Noreturn static void run_rank(const struct options *o, int argc, char **argv, int rank, int listener,
                                int port)
 {
@@ -40,7 +25,6 @@ _Noreturn static void run_rank(const struct options *o, int argc, char **argv, i
 	int n = 0;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	set_environment(o, rank);
 	snprintf(number, sizeof number, "%d", rank);
 	snprintf(total, sizeof total, "%d", o->spawn);
 	snprintf(address, sizeof address, "127.0.0.1:%d", port);

@@ -131,19 +131,20 @@ static void wave(struct job *job, void *ctx, int n)
 
 void work_storm(struct job *job)
 {
+	enum { TOGETHER = 64 };
 	long before, most = 0;
 	void *ctx;
 
 	plugin_init(job, &ctx, mix(job->opt.seed));
 	before = status("RssAnon:");
-	for (int left = job->opt.connections; left > 0; left -= job->opt.together) {
-		wave(job, ctx, left < job->opt.together ? left : job->opt.together);
+	for (int left = job->opt.connections; left > 0; left -= TOGETHER) {
+		wave(job, ctx, left < TOGETHER ? left : TOGETHER);
 		if (most < status("RssAnon:"))
 			most = status("RssAnon:");
 	}
 	rest(job->opt.duration);
 	say("storm: %g s after %d connections, %d at a time, memory has grown by %ld KiB, at most by %ld, and there are %ld threads",
-	    job->opt.duration, job->opt.connections, job->opt.together, status("RssAnon:") - before, most - before, status("Threads:"));
+	    job->opt.duration, job->opt.connections, TOGETHER, status("RssAnon:") - before, most - before, status("Threads:"));
 	rendezvous_barrier(&job->rv);
 	plugin_fini(job, ctx);
 }
