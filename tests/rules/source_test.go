@@ -127,7 +127,7 @@ var imports = map[string][]string{
 	"tests/sim/internet":            {"tests/sim/bus", "transport/limit", "transport/sock", sysUnix},
 	"tests/sim/hosts":               {"random", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "tests/sim/process", "transport/clock"},
 	"tests/sim/process":             {"random", "tests/sim/bus", "tests/sim/draw", "transport/clock"},
-	"tests/transporttest":           {"handshake", "ibv", "tests/fabric", "tests/require", "tests/sim/adapter", "tests/sim/bus", "tests/sim/internet", "tests/sim/world", "transport", "transport/conn", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/path", "transport/relay", "transport/relay/engine", "transport/stats", "transport/topology", "github.com/google/go-cmp/cmp"},
+	"tests/transporttest":           {"handshake", "ibv", "tests/fabric", "tests/require", "tests/sim/adapter", "tests/sim/bus", "tests/sim/internet", "tests/sim/world", "transport", "transport/clock", "transport/conn", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/path", "transport/relay", "transport/relay/engine", "transport/stats", "transport/threads", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":                   {},
 	"tests/sim/mutants":             {},
 	"tests/sim/world":               {"guard", "ibv", "tests/sim/adapter", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "tests/sim/process", "transport", "transport/topology"},

@@ -3,8 +3,6 @@ package transporttest
 import (
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -54,20 +52,6 @@ func RequireFake(t *testing.T) {
 	if missing != "" {
 		require.Skip(t, require.Fake, "needs tests/fakeverbs: "+missing)
 	}
-}
-
-// Inject runs fakefault.
-func Inject(t *testing.T, args ...string) {
-	t.Helper()
-	out, err := InjectCommand(args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("fakefault %v: %v: %s", args, err, out)
-	}
-}
-
-// InjectCommand is what Inject runs.
-func InjectCommand(args ...string) *exec.Cmd {
-	return exec.Command(filepath.Join(os.Getenv(fabric.Tested), "fakefault"), args...)
 }
 
 // logWriter writes a transport's log into the test's.

@@ -1,7 +1,6 @@
 package circuit_test
 
 import (
-	"log/slog"
 	"net/netip"
 	"sync"
 	"testing"
@@ -11,12 +10,10 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
-	"ncclmesh/transport/clock"
+	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/circuit"
-	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/relay/hop"
-	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 )
 
@@ -35,28 +32,7 @@ func (e *expected) Cancel(uint64) {}
 // newVirtualEnd creates the receiver's end of a circuit that has not been opened yet, on a simulated adapter.
 func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.Device) {
 	t.Helper()
-	addr := netip.MustParseAddr("::ffff:10.0.0.1")
-	f := adapter.New(b)
-	d := f.AddDevice("a", "rdma0", adapter.Usual)
-	d.AddPort(adapter.PortConfig{GIDs: []adapter.GID{{GID: addr.As16(), Type: ibv.IBV_GID_TYPE_ROCE_V2}}})
-	lib := ibv.Use(f.Process("a", "receiver"))
-	devices, err := lib.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
-	closing := make(chan struct{})
-	from := topology.Address{Addr: addr, Raw: addr.As16(), Type: topology.GIDTypeRoCEv2}
-	p, err := verbs.Open(lib, devices[0], topology.Port{Device: "rdma0", Num: 1, GIDs: []topology.Address{from}, Active: true,
-		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0, verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: threads.New(2, clock.Clock{}, closing), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-		close(closing)
-	})
+	p, from, d := transporttest.VerbsPort(t, b)
 	circuits := &expected{}
 	port := circuit.NewPort(p, circuit.Options{Circuits: circuits, GIDs: topology.AnyGID})
 	conn := &lane.Shared{ID: 1}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -13,40 +12,16 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
-	"ncclmesh/transport/clock"
+	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
 	"ncclmesh/transport/relay/hop"
-	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 )
 
-// newVirtualPlace is a port of a simulated adapter whose circuits lead back to it.
-func newVirtualPlace(t *testing.T, b *bus.Bus) (place, *adapter.Device) {
-	t.Helper()
-	addr := netip.MustParseAddr("::ffff:10.0.0.1")
-	f := adapter.New(b)
-	d := f.AddDevice("a", "rdma0", adapter.Usual)
-	f.Connect(adapter.LinkConfig{}, d.AddPort(adapter.PortConfig{GIDs: []adapter.GID{{GID: addr.As16(), Type: ibv.IBV_GID_TYPE_ROCE_V2}}})) // without a link its circuits would carry nothing
-	lib := ibv.Use(f.Process("a", "relay"))
-	devices, err := lib.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
-	closing := make(chan struct{})
-	from := topology.Address{Addr: addr, Raw: addr.As16(), Type: topology.GIDTypeRoCEv2}
-	p, err := verbs.Open(lib, devices[0], topology.Port{Device: "rdma0", Num: 1, GIDs: []topology.Address{from}, Active: true,
-		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0, verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: threads.New(2, clock.Clock{}, closing), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-		close(closing)
-	})
+// virtualPlace makes a place of a port of a simulated adapter.
+func virtualPlace(p *verbs.Port, from topology.Address, d *adapter.Device) (place, *adapter.Device) {
 	return place{p, from}, d
 }
 
@@ -56,7 +31,7 @@ func TestVirtualTime(t *testing.T) {
 	live := ibv.Live()
 	relaying := func(t *testing.T, b *bus.Bus) {
 		clock := b.Source("test")
-		p, _ := newVirtualPlace(t, b)
+		p, _ := virtualPlace(transporttest.VerbsPort(t, b))
 		e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
 		c := newCircuit(t, p, e)
 		other := newCircuit(t, p, e)
@@ -141,7 +116,7 @@ func TestSlowVerbs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 				clock := b.Source("test")
-				p, d := newVirtualPlace(t, b)
+				p, d := virtualPlace(transporttest.VerbsPort(t, b))
 				e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
 				c := newCircuit(t, p, e)
 				for range endpointsPerQueue/2 - 1 { // the next needs a completion queue of its own
@@ -181,7 +156,7 @@ func TestSlowVerbs(t *testing.T) {
 func TestSlowEnd(t *testing.T) {
 	bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 		clock := b.Source("test")
-		p, d := newVirtualPlace(t, b)
+		p, d := virtualPlace(transporttest.VerbsPort(t, b))
 		e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
 		c := newCircuit(t, p, e)
 		var others []*circuit
