@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
@@ -146,4 +147,29 @@ func TestTCPAlthoughRDMA(t *testing.T) {
 			}
 		}))
 	}
+}
+
+// If the configuration forbids direct paths between nodes, a cable that joins two of them is not used.
+func TestRelayOnly(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		only := func(o *transport.Options) {
+			o.Relay, o.RouteWait, o.LaneWait = transport.RelayOnly, time.Second, time.Second
+		}
+		l, h := transporttest.Listen(t, transporttest.New(t, only))
+		d := transporttest.New(t, only).Dial(h)
+		var err error
+		transporttest.Await(t, "the end", func() bool {
+			s, failed := d.Poll()
+			if err = failed; s != nil {
+				t.Fatalf("lanes %v", s.Lanes())
+			}
+			return err != nil
+		})
+		if !errors.Is(err, fault.ErrUnreachable) || !strings.Contains(err.Error(), "through other nodes") {
+			t.Errorf("error %v", err)
+		}
+		if err := errors.Join(d.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
