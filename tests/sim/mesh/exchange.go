@@ -480,6 +480,7 @@ func (f *exchange) reap() (moved bool, err error) {
 		if err := f.check(is); err != nil {
 			return moved, err
 		}
+		countOperation(is.what)
 		f.ops = slices.Delete(f.ops, k, k+1)
 		moved = true
 	}

@@ -10,7 +10,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if testing.Verbose() && *text == "" && *scenario == "" {
-		_, _ = os.Stdout.WriteString("how often each fault has met each state:\n" + mesh.Met())
+		_, _ = os.Stdout.WriteString("how often each fault has met each state:\n" + mesh.Met() + mesh.Operations())
 	}
 	os.Exit(code)
 }
