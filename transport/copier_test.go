@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
 	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -32,7 +35,12 @@ const copySize = 64 << 10
 
 func newCopying(t *testing.T) *copying {
 	t.Helper()
-	k := &copying{t: t, c: transporttest.New(t).Copier()}
+	return newCopyingBy(t, transporttest.New(t).Copier())
+}
+
+func newCopyingBy(t *testing.T, c *copier.Copier) *copying {
+	t.Helper()
+	k := &copying{t: t, c: c}
 	m, err := transporttest.WorldOf(t).Fabric.NewGPUMemory(copySize)
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +80,13 @@ func (k *copying) wait(n copier.Task) (err error) {
 		return done
 	})
 	return err
+}
+
+// rest polls for a while, as a process does.
+func (k *copying) rest(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); transporttest.WorldOf(k.t).Sleep(10 * time.Millisecond) {
+		k.c.Poll()
+	}
 }
 
 func (k *copying) inGPU(at int) copier.Place {
@@ -146,8 +161,9 @@ func TestCopierRefuses(t *testing.T) {
 		if err := k.wait(last); err != nil || k.word(0) != copier.Most-1 {
 			t.Errorf("%v, %d", err, k.word(0))
 		}
+		other, _ := transporttest.Memory(t, 8)
 		transporttest.WorldOf(t).Cables[1].Adapters[0].Device.Refuse("reg_mr", syscall.ENOMEM, 0, 1)
-		if _, err := k.c.Register(lane.Memory{Addr: k.hostAt, Length: 8}); !errors.Is(err, syscall.ENOMEM) {
+		if _, err := k.c.Register(lane.Memory{Addr: other.Addr(), Length: 8}); !errors.Is(err, syscall.ENOMEM) {
 			t.Errorf("a registration that the second device refuses: %v", err)
 		}
 		k.finished()
@@ -155,7 +171,7 @@ func TestCopierRefuses(t *testing.T) {
 }
 
 // An adapter whose port loses its link hands its tasks to the next one, which carries each out once. With a link it can be used
-// again. If none has a link the tasks fail.
+// again.
 func TestCopierFailsOver(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		k := newCopying(t)
@@ -180,16 +196,166 @@ func TestCopierFailsOver(t *testing.T) {
 			cable.Cut(false)
 			world.Sleep(5 * time.Second) // the port is looked at again
 		}
+		k.finished()
+	})
+}
+
+// While no adapter has a link the tasks wait, also new ones, and are carried out once a port has one again.
+func TestCopierWaitsForLink(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		world := transporttest.WorldOf(t)
+		k.must(k.add(0, 1))
 		for _, c := range world.Cables {
 			c.Cut(true)
 		}
-		err := k.wait(k.must(k.add(0, 1)))
-		if !errors.Is(err, fault.ErrDevice) {
+		last := k.must(k.add(0, 2))
+		k.rest(8 * time.Second) // less than NCCL_MESH_LANE_WAIT
+		k.must(k.add(0, 4))
+		if done, err := k.c.Done(last); done || err != nil {
+			t.Errorf("without a link: done %v, %v", done, err)
+		}
+		last = k.must(k.c.Copy(k.inHost(0), k.inGPU(0), 8, nil))
+		world.Cables[1].Cut(false)
+		if err := k.wait(last); err != nil || k.word(0) != 7 || k.host[0] != 7 {
+			t.Errorf("with a link again: %v, the word is %d, and %d where it was copied to", err, k.word(0), k.host[0])
+		}
+		k.finished()
+	})
+}
+
+// Tasks fail when no adapter has had a link for NCCL_MESH_LANE_WAIT, and later ones are carried out once a port has one again.
+func TestCopierGivesUp(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		world := transporttest.WorldOf(t)
+		for _, c := range world.Cables {
+			c.Cut(true)
+		}
+		first, last := k.must(k.add(0, 1)), k.must(k.add(0, 2))
+		err := k.wait(last)
+		if !errors.Is(err, fault.ErrDevice) || !strings.Contains(fmt.Sprint(err), "(NCCL_MESH_LANE_WAIT); check the cables of its ports: ") {
 			t.Errorf("without a link: %v", err)
 		}
-		if _, again := k.add(0, 1); fmt.Sprint(again) != fmt.Sprint(err) {
-			t.Errorf("after that: %v, want %v", again, err)
+		if done, again := k.c.Done(first); !done || fmt.Sprint(again) != fmt.Sprint(err) {
+			t.Errorf("the task before it: done %v, %v, want %v", done, again, err)
 		}
+		before := k.word(0)
+		for _, c := range world.Cables {
+			c.Cut(false)
+		}
+		k.rest(5 * time.Second)
+		if err := k.wait(k.must(k.add(0, 4))); err != nil || k.word(0) != before+4 {
+			t.Errorf("with a link again: %v, the word is %d, want %d", err, k.word(0), before+4)
+		}
+		if done, again := k.c.Done(first); !done || fmt.Sprint(again) != fmt.Sprint(err) {
+			t.Errorf("the task that has failed is later done %v, with %v; want %v", done, again, err)
+		}
+		k.finished()
+	})
+}
+
+// Memory may be deregistered while no adapter has a link. Tasks that name it fail, and the others wait on.
+func TestCopierDropsTasks(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		world := transporttest.WorldOf(t)
+		for _, c := range world.Cables {
+			c.Cut(true)
+		}
+		k.must(k.add(0, 1))
+		k.rest(3 * time.Second)
+		copied := k.must(k.c.Copy(k.inHost(0), k.inGPU(0), 8, nil))
+		last := k.must(k.add(0, 2))
+		begun := time.Now()
+		if err := k.hostR.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > time.Millisecond {
+			t.Errorf("to deregister memory took %v", took)
+		}
+		if n, err := k.c.Copy(k.inHost(0), k.inGPU(0), 8, nil); n != 0 || !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("a copy to memory that was deregistered: task %d, %v", n, err)
+		}
+		world.Cables[0].Cut(false)
+		if err := k.wait(last); err != nil || k.word(0) != 3 {
+			t.Errorf("the other tasks: %v, the word is %d", err, k.word(0))
+		}
+		if done, err := k.c.Done(copied); !done || !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("a copy to memory that was deregistered later: done %v, %v", done, err)
+		}
+		k.finished()
+	})
+}
+
+// A word is loaded with the value that the tasks before have made.
+func TestCopierLoads(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		var into atomic.Uint64
+		k.must(k.add(8, 1<<40))
+		if err := k.wait(k.must(k.c.Load(k.inGPU(8), &into))); err != nil || into.Load() != 1<<40 {
+			t.Errorf("%v, loaded %d", err, into.Load())
+		}
+		if n, err := k.c.Load(k.inGPU(copySize-4), &into); n != 0 || !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("a word beyond the end: task %d, %v", n, err)
+		}
+		transporttest.WorldOf(t).Cables[0].Cut(true) // the next adapter loads it
+		if err := k.wait(k.must(k.c.Load(k.inGPU(0), &into))); err != nil || into.Load() != 0 {
+			t.Errorf("by the other adapter: %v, loaded %d", err, into.Load())
+		}
+		k.finished()
+	})
+}
+
+// An adapter without a queue pair to itself, because its port is down when memory is registered, is used once it has one.
+func TestCopierOpensLater(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		world := transporttest.WorldOf(t)
+		device := world.Cables[0].Adapters[0].Device
+		c := transporttest.New(t).Copier()
+		device.Refuse("create_qp", syscall.EIO, 0, 1<<30)
+		k := newCopyingBy(t, c)
+		if err := k.wait(k.must(k.add(0, 1))); err != nil || k.word(0) != 1 {
+			t.Errorf("by the other adapter: %v, the word is %d", err, k.word(0))
+		}
+		device.Allow()
+		world.Cables[0].Cut(true)
+		k.rest(5 * time.Second)
+		world.Cables[0].Cut(false)
+		k.rest(5 * time.Second)
+		world.Cables[1].Cut(true)
+		if err := k.wait(k.must(k.add(0, 1))); err != nil || k.word(0) != 2 {
+			t.Errorf("by the adapter that was down: %v, the word is %d", err, k.word(0))
+		}
+		k.finished()
+	})
+}
+
+// Memory that a connection has registered as well is registered once with each device.
+func TestCopierSharesRegistrations(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		world := transporttest.WorldOf(t)
+		registrations := func() int { return world.Cables[0].Adapters[0].Device.Regions() }
+		tr := transporttest.New(t, func(o *transport.Options) { o.GPUBuffer = world.Fabric.GPUNumber })
+		k := newCopyingBy(t, tr.Copier())
+		s, r := transporttest.Connect(t, tr, transporttest.New(t))
+		before := registrations()
+		gpu, err := s.RegMR(lane.GPUMemory, k.gpuAt, copySize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, err := s.RegMR(lane.HostMemory, k.hostAt, copySize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := registrations(); n != before {
+			t.Errorf("%d registrations, want %d", n, before)
+		}
+		if err := errors.Join(s.DeregMR(gpu), s.DeregMR(host)); err != nil {
+			t.Error(err)
+		}
+		transporttest.CloseBoth(t, s, r)
 		k.finished()
 	})
 }

@@ -15,16 +15,18 @@ import (
 
 // Copier copies memory by the RDMA ports of a process. Its methods may be called from any goroutine.
 type Copier struct {
-	clock clock.Clock
-
-	mu      turn.Turn // guards all fields below; Register, Renew and Close hold it while they wait, the others only try it
+	clock   clock.Clock
+	wait    time.Duration // for a device, while none works
 	devices []*device
-	current int // index of the device that carries tasks out
-	failed  int // devices that have failed since a step succeeded
+
+	mu      turn.Turn // guards all fields below; Renew and Close hold it while they wait, the others only try it
+	current int       // index of the device that carries tasks out
+	failed  int       // devices that have failed since a step succeeded
 	queue   queue
 	step    step // of the oldest task
 	reading bool // a READ of it is outstanding
-	err     error
+	outage  outage
+	closed  bool
 }
 
 // device is a port with a queue pair to itself.
@@ -33,7 +35,8 @@ type device struct {
 	loop  verbs.Loopback
 	mem   *ibv.Memory
 	mr    *ibv.MR
-	words []uint64 // of mem: see scratch
+	words []uint64 // of mem: see scratch; nil while no memory was registered
+	shut  bool     // the queue pair could not be made, and Renew tries again
 }
 
 // scratch numbers the words that a device's READs use.
@@ -44,9 +47,10 @@ const (
 	words   = 3
 )
 
-// New returns a copier over ports, the preferred first. It opens them when memory is registered. k paces the waits of Close.
-func New(ports []*verbs.Port, k clock.Clock) *Copier {
-	c := &Copier{clock: k}
+// New returns a copier over ports, the preferred first. It opens them when memory is registered. wait is how long tasks wait for
+// a device, while none works, before they fail; k paces the waits of Close.
+func New(ports []*verbs.Port, wait time.Duration, k clock.Clock) *Copier {
+	c := &Copier{clock: k, wait: wait}
 	for _, p := range ports {
 		c.devices = append(c.devices, &device{port: p})
 	}
@@ -60,14 +64,15 @@ func (c *Copier) Devices() int { return len(c.devices) }
 type Region struct {
 	c      *Copier
 	memory lane.Memory
-	mrs    []*ibv.MR // by device
-	closed bool      // guarded by Copier.mu
+	held   []lane.Registration // by device
+	closed bool                // guarded by Copier.mu
 }
 
-// Register registers memory with all devices. It may wait for them. The memory must stay there until Close.
+// Register registers memory with all devices, or shares a registration that covers it. It may wait for them. The memory must stay
+// there until Close. A device without a queue pair, because its port is down, is left out until it has one, unless that is so for all.
 func (c *Copier) Register(m lane.Memory) (_ *Region, err error) {
 	if len(c.devices) == 0 {
-		return nil, fmt.Errorf("%w: %v: the process uses no RDMA port, and the processor cannot reach the memory", fault.ErrUsage, m)
+		return nil, fmt.Errorf("%w: register %v: the process uses no RDMA port, and the processor cannot reach that memory: use host memory, or NCCL_MESH_TRANSPORT=rdma where there are adapters", fault.ErrUsage, m)
 	}
 	r := &Region{c: c, memory: m}
 	defer func() {
@@ -75,26 +80,17 @@ func (c *Copier) Register(m lane.Memory) (_ *Region, err error) {
 			err = errors.Join(err, r.Close())
 		}
 	}()
+	if err := c.open(); err != nil {
+		return nil, err
+	}
 	for _, d := range c.devices {
-		if err := c.open(d); err != nil {
-			return nil, err
-		}
-		mr, err := d.register(m)
+		held, err := d.port.RegisterToCopy(m)
 		if err != nil {
 			return nil, fmt.Errorf("register %v on %v: %w", m, d.port, err)
 		}
-		r.mrs = append(r.mrs, mr)
+		r.held = append(r.held, held)
 	}
 	return r, nil
-}
-
-// register registers memory that the device itself reads and writes.
-func (d *device) register(m lane.Memory) (*ibv.MR, error) {
-	const access = ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_READ
-	if b := m.DMABuf; b != nil {
-		return d.port.PD().RegDmaBufMR(b.Offset, uint64(m.Length), uint64(m.Addr), b.FD, access)
-	}
-	return d.port.PD().RegMR(m.Addr, m.Length, access)
 }
 
 // Close deregisters the memory, once no task uses it any more. It may wait for devices.
@@ -104,30 +100,34 @@ func (r *Region) Close() error {
 		r.c.clock.Sleep(pollPause)
 	}
 	var errs []error
-	for _, mr := range r.mrs {
-		errs = append(errs, mr.Close())
+	for _, held := range r.held {
+		errs = append(errs, held.Release())
 	}
-	r.mrs = nil
+	r.held = nil
 	return errors.Join(errs...)
 }
 
 // pollPause is how long Close waits between two looks at a task.
 const pollPause = 20 * time.Microsecond
 
-// retire lets no task begin to use a region, and reports whether one uses it.
-func (c *Copier) retire(r *Region) bool {
+// retire lets no task begin to use a region, and reports whether one uses it. Tasks that use it and wait for a device are dropped,
+// because that may take long.
+func (c *Copier) retire(r *Region) (used bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.closed = true
-	if c.err != nil {
-		return c.reading
-	}
 	for n := c.queue.done + 1; n <= c.queue.begun; n++ {
-		if t := &c.queue.tasks[n%Most]; t.to == r || t.from == r {
-			return true
+		t := c.queue.task(n)
+		switch {
+		case t.to != r && t.from != r:
+		case c.outage.lasts():
+			t.dropped = true
+		default:
+			used = true
 		}
 	}
-	return false
+	c.advance()
+	return used
 }
 
 // covers reports whether the region has n bytes at addr.
@@ -136,11 +136,29 @@ func (r *Region) covers(addr uintptr, n uint64) bool {
 	return addr >= m.Addr && n <= uint64(m.Length) && uint64(addr-m.Addr) <= uint64(m.Length)-n
 }
 
-// open makes a device's queue pair and the memory of its words.
-func (c *Copier) open(d *device) (err error) {
-	if err := d.loop.Open(d.port); err != nil {
-		return err
+// open makes the devices' queue pairs and the memory of their words. It fails if no device has a queue pair.
+func (c *Copier) open() error {
+	var errs []error
+	for _, d := range c.devices {
+		if err := c.prepare(d); err != nil {
+			return err
+		}
+		err := d.loop.Open(d.port) // which may wait, without a lock
+		c.mu.Lock()
+		d.shut = err != nil
+		c.mu.Unlock()
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
+	if len(errs) < len(c.devices) {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+// prepare makes the memory of a device's words.
+func (c *Copier) prepare(d *device) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d.mr != nil {
@@ -152,21 +170,28 @@ func (c *Copier) open(d *device) (err error) {
 		}
 		d.words = ibv.Carve[uint64](d.mem, words)
 	}
-	d.mr, err = d.register(lane.Memory{Addr: d.mem.Addr(), Length: uintptr(d.mem.Len())})
+	d.mr, err = d.port.PD().RegMR(d.mem.Addr(), uintptr(d.mem.Len()), ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_READ)
 	return err
 }
 
-// Renew makes the queue pairs of devices again that have failed, as when their ports have a link again. It may wait.
+// Renew makes the queue pairs of devices again that have failed, as when their ports have a link again, and goes on with tasks that
+// wait for a device. It may wait.
 func (c *Copier) Renew() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.reading {
+	if c.closed {
 		return nil
 	}
 	var errs []error
 	for _, d := range c.devices {
-		errs = append(errs, d.loop.Renew())
+		err := d.loop.Renew() // which leaves one alone that works
+		if d.shut {
+			err = d.loop.Open(d.port)
+			d.shut = err != nil
+		}
+		errs = append(errs, err)
 	}
+	c.tryAgain()
 	return errors.Join(errs...)
 }
 
@@ -174,7 +199,7 @@ func (c *Copier) Renew() error {
 func (c *Copier) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err = fmt.Errorf("%w: the copier was closed", fault.ErrUsage)
+	c.closed = true
 	var errs []error
 	for _, d := range c.devices {
 		errs = append(errs, d.close())

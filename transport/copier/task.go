@@ -2,6 +2,7 @@ package copier
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/fault"
@@ -24,22 +25,43 @@ type task struct {
 	size             uint64 // of a copy
 	set              bool   // a change sets the word to value, instead of adding it
 	value            uint64
-	tried            bool   // a change that may have been written
-	becomes          uint64 // the value that was written, if tried
+	tried            bool           // a change that may have been written
+	becomes          uint64         // the value that was written, if tried
+	into             *atomic.Uint64 // of a load: where the word's value goes; else nil
+	dropped          bool           // its memory is not registered any more
 }
 
 // queue is a ring of tasks.
 type queue struct {
 	tasks  [Most]task
 	begun  Task // the last task
-	done   Task // the last task that is done
+	done   Task // the last task that is done, or has failed
 	copied uint64
+	failed []failure // in order
+}
+
+// failure is tasks that have failed, one behind the other.
+type failure struct {
+	first, last Task
+	err         error
+}
+
+// task returns a task that is not done.
+func (q *queue) task(n Task) *task { return &q.tasks[n%Most] }
+
+// fail ends all tasks up to one with an error.
+func (q *queue) fail(last Task, err error) {
+	if last > q.done {
+		q.failed = append(q.failed, failure{q.done + 1, last, err})
+		q.done = last
+	}
 }
 
 // step is what the oldest task does next.
 //
 //	idle ──► copying ──► showing ──► idle          a copy
 //	idle ──► asking ──► writing ──► showing ──► idle   a change
+//	idle ──► asking ──► idle                           a load
 //
 // If a device fails, the next one does the task again. A change then begins with asking, because the word may have its new value.
 type step uint8
@@ -91,6 +113,17 @@ func (c *Copier) Change(h Change) (Task, error) {
 	return c.begin(&t, nil)
 }
 
+// Load begins to read a 64-bit word, whose address is a multiple of 8. Its value is stored in into before the task is done. It returns 0
+// if the load cannot begin now: the caller then polls and tries again.
+func (c *Copier) Load(word Place, into *atomic.Uint64) (Task, error) {
+	t, err := (&Change{Word: word}).task()
+	if err != nil {
+		return 0, err
+	}
+	t.into = into
+	return c.begin(&t, nil)
+}
+
 // covers reports whether there are n bytes of the region at the place.
 func (p Place) covers(n uint64) bool { return p.Region.covers(p.Addr, n) }
 
@@ -110,8 +143,8 @@ func (c *Copier) begin(first, second *task) (Task, error) {
 	defer c.mu.Unlock()
 	q := &c.queue
 	switch {
-	case c.err != nil:
-		return 0, c.err
+	case c.closed:
+		return 0, errClosed
 	case q.begun-q.done > Most-2:
 		return 0, nil
 	}
@@ -123,23 +156,37 @@ func (c *Copier) begin(first, second *task) (Task, error) {
 	for _, t := range [...]*task{first, second} {
 		if t != nil {
 			q.begun++
-			q.tasks[q.begun%Most] = *t
+			*q.task(q.begun) = *t
 		}
 	}
 	c.advance()
 	return q.begun, nil
 }
 
-// Done reports whether a task is done. It does not poll. The error says that no device can do it; all later tasks then fail too.
+// Done reports whether a task is done, and why it failed if it has: no device could do it, or its memory is not registered any more. It does
+// not poll.
 func (c *Copier) Done(t Task) (bool, error) {
 	if !c.mu.TryLock() {
 		return false, nil
 	}
 	defer c.mu.Unlock()
-	if t <= c.queue.done {
-		return true, nil
+	switch {
+	case t <= c.queue.done:
+		return true, c.queue.errorOf(t)
+	case c.closed:
+		return true, errClosed
 	}
-	return c.err != nil, c.err
+	return false, nil
+}
+
+// errorOf returns why a task has failed, or nil.
+func (q *queue) errorOf(t Task) error {
+	for i := range q.failed {
+		if f := &q.failed[i]; t >= f.first && t <= f.last {
+			return f.err
+		}
+	}
+	return nil
 }
 
 // Poll moves the tasks on. It reports whether something moved. It does nothing while another goroutine is in it.
@@ -152,6 +199,7 @@ func (c *Copier) Poll() (moved bool) {
 	if c.reading {
 		c.devices[c.current].loop.Poll()
 	}
+	c.checkOutage()
 	c.advance()
 	return c.queue.done != before || c.step != at
 }
@@ -160,8 +208,15 @@ func (c *Copier) Poll() (moved bool) {
 //
 // Preconditions: c.mu is locked.
 func (c *Copier) advance() {
-	for q := &c.queue; !c.reading && c.err == nil && q.done < q.begun; {
-		t := &q.tasks[(q.done+1)%Most]
+	for q := &c.queue; !c.reading && !c.closed && q.done < q.begun; {
+		t := q.task(q.done + 1)
+		if t.dropped {
+			q.fail(q.done+1, errUnregistered)
+			continue
+		}
+		if c.outage.lasts() {
+			return
+		}
 		if c.step == idle {
 			c.step, q.copied = asking, 0
 			if t.from != nil {
@@ -185,23 +240,24 @@ func (c *Copier) advance() {
 // read posts the READ of the task's step.
 func (c *Copier) read(t *task) error {
 	d := c.devices[c.current]
-	key := t.to.mrs[c.current]
+	local, remote := t.to.held[c.current].Keys()
 	word := func(i int) uintptr { return ibv.AddrOf(&d.words[i]) }
 	switch c.step {
 	case copying:
 		n := min(t.size-c.queue.copied, mostBytes, uint64(d.port.Attr().MaxMsgSz))
 		at := uintptr(c.queue.copied)
-		return d.loop.Copy(c, uint32(n), t.toAddr+at, key.LKey(), t.fromAddr+at, t.from.mrs[c.current].RKey(), int(n))
+		_, source := t.from.held[c.current].Keys()
+		return d.loop.Copy(c, uint32(n), t.toAddr+at, local, t.fromAddr+at, source, int(n))
 	case asking:
-		return d.loop.Copy(c, 0, word(before), d.mr.LKey(), t.toAddr, key.RKey(), 8)
+		return d.loop.Copy(c, 0, word(before), d.mr.LKey(), t.toAddr, remote, 8)
 	case writing:
-		return d.loop.Copy(c, 0, t.toAddr, key.LKey(), word(after), d.mr.RKey(), 8)
+		return d.loop.Copy(c, 0, t.toAddr, local, word(after), d.mr.RKey(), 8)
 	}
 	last, n := t.toAddr, 8
 	if t.from != nil {
 		last, n = t.toAddr+uintptr(t.size)-1, 1
 	}
-	return d.loop.Copy(c, 0, word(visible), d.mr.LKey(), last, key.RKey(), n)
+	return d.loop.Copy(c, 0, word(visible), d.mr.LKey(), last, remote, n)
 }
 
 // Copied handles the end of a READ, of n bytes if it was part of a copy. The caller of [verbs.Loopback] has locked c.mu.
@@ -211,12 +267,17 @@ func (c *Copier) Copied(n uint32, err error) {
 		c.next(err)
 		return
 	}
-	c.failed = 0
-	d, t := c.devices[c.current], &c.queue.tasks[(c.queue.done+1)%Most]
+	c.works()
+	d, t := c.devices[c.current], c.queue.task(c.queue.done+1)
 	switch c.step {
 	case copying:
 		c.queue.copied += uint64(n)
 	case asking:
+		if t.into != nil {
+			t.into.Store(d.words[before])
+			c.finish()
+			return
+		}
 		if t.tried && d.words[before] == t.becomes { // written before the other device failed
 			c.step = showing
 			return
@@ -238,15 +299,4 @@ func (c *Copier) Copied(n uint32, err error) {
 func (c *Copier) finish() {
 	c.step = idle
 	c.queue.done++
-}
-
-// next goes on with the next device, because the current one failed. If all have failed, all tasks fail. advance then
-// begins the oldest task again.
-func (c *Copier) next(why error) {
-	if c.failed++; c.failed >= len(c.devices) {
-		c.err = fmt.Errorf("%w: no adapter can reach GPU memory of this process: %w", fault.ErrDevice, why)
-		return
-	}
-	c.current = (c.current + 1) % len(c.devices)
-	c.step = idle
 }

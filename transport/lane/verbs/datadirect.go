@@ -34,10 +34,10 @@ func (p *Port) DataDirect() string { return p.dataDirect }
 func (p *Port) UseDataDirect() { p.usesDataDirect = true }
 
 // registerDMABuf registers the range m of a DMA-BUF.
-func (p *Port) registerDMABuf(m lane.Memory) (*ibv.MR, error) {
+func (p *Port) registerDMABuf(m lane.Memory, access uint32) (*ibv.MR, error) {
 	register := p.pd.RegDmaBufMR
 	if p.usesDataDirect && m.Kind == lane.GPUMemory {
 		register = p.pd.RegDataDirectMR
 	}
-	return register(m.DMABuf.Offset, uint64(m.Length), uint64(m.Addr), m.DMABuf.FD, p.access(m.Kind))
+	return register(m.DMABuf.Offset, uint64(m.Length), uint64(m.Addr), m.DMABuf.FD, access)
 }

@@ -12,6 +12,7 @@ type registered struct {
 	port    *Port
 	kind    lane.MemoryKind
 	buffer  uint64 // number of the allocation of GPU memory; 0: unknown
+	access  uint32 // flags that mr has
 	mr      *ibv.MR
 	holders []*holder // guarded by port.regMu
 }
@@ -36,25 +37,25 @@ func (p *Port) access(k lane.MemoryKind) uint32 {
 }
 
 // hold returns a reference to a range: to memory that is registered already if somebody holds a range there that covers
-// this one, and to new memory otherwise.
+// this one, with the access flags at least, and to new memory otherwise.
 //
 // Memory is shared only where it is still the same. Host memory must not be unmapped while it is held; what somebody held
 // once does not count, because it may be other memory by now. Programs free GPU memory that is held, and its address comes
 // again; so GPU memory is shared only within one allocation, as CUDA numbers them.
-func (p *Port) hold(m lane.Memory) (*holder, error) {
+func (p *Port) hold(m lane.Memory, access uint32) (*holder, error) {
 	buffer := p.bufferOf(m)
 	p.regMu.Lock()
 	defer p.regMu.Unlock()
 	for _, r := range p.regs {
-		if r.serves(m, buffer) {
+		if r.serves(m, buffer, access) {
 			return r.add(m), nil
 		}
 	}
-	mr, err := p.registerNew(m)
+	mr, err := p.registerNew(m, access)
 	if err != nil {
 		return nil, err
 	}
-	r := &registered{port: p, kind: m.Kind, buffer: buffer, mr: mr}
+	r := &registered{port: p, kind: m.Kind, buffer: buffer, access: access, mr: mr}
 	p.regs = append(p.regs, r)
 	return r.add(m), nil
 }
@@ -70,18 +71,19 @@ func (p *Port) bufferOf(m lane.Memory) uint64 {
 }
 
 // registerNew registers a range with the device.
-func (p *Port) registerNew(m lane.Memory) (*ibv.MR, error) {
+func (p *Port) registerNew(m lane.Memory, access uint32) (*ibv.MR, error) {
 	if m.DMABuf != nil {
-		return p.registerDMABuf(m)
+		return p.registerDMABuf(m, access)
 	}
-	return p.pd.RegMR(m.Addr, m.Length, p.access(m.Kind))
+	return p.pd.RegMR(m.Addr, m.Length, access)
 }
 
-// serves reports whether somebody holds memory that covers m. buffer is the number of m's allocation.
+// serves reports whether somebody holds memory that covers m, with the access flags at least. buffer is the number of m's
+// allocation.
 //
 // Preconditions: port.regMu is held.
-func (r *registered) serves(m lane.Memory, buffer uint64) bool {
-	if r.kind != m.Kind || r.buffer != buffer || m.Kind == lane.GPUMemory && buffer == 0 {
+func (r *registered) serves(m lane.Memory, buffer uint64, access uint32) bool {
+	if r.kind != m.Kind || access&^r.access != 0 || r.buffer != buffer || m.Kind == lane.GPUMemory && buffer == 0 {
 		return false
 	}
 	return slices.ContainsFunc(r.holders, func(h *holder) bool {

@@ -32,7 +32,17 @@ func (p *Port) RegisterFor(c *lane.Shared, b *Loopback, m lane.Memory) (lane.Reg
 			return nil, err
 		}
 	}
-	h, err := p.hold(m)
+	h, err := p.hold(m, p.access(m.Kind))
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// RegisterToCopy registers memory that the device itself reads, by a [Loopback], as well as writes. A range that lies in one
+// that somebody has registered so shares its registration, and connections share this one.
+func (p *Port) RegisterToCopy(m lane.Memory) (lane.Registration, error) {
+	h, err := p.hold(m, p.access(m.Kind)|ibv.IBV_ACCESS_REMOTE_READ)
 	if err != nil {
 		return nil, err
 	}
