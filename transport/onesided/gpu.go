@@ -1,7 +1,11 @@
 package onesided
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
 
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/copier"
@@ -9,7 +13,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// This file handles what the processor cannot do with windows in GPU memory, and a copier does: changing words of
+// This file handles what the processor cannot do with windows in GPU memory, and a copier does: changing and loading words of
 // signals, and copying for operations of the process on itself.
 
 // change is a change of a word in GPU memory that a peer's signal asks for. The messages behind the signal wait until
@@ -50,26 +54,78 @@ func (w *Window) changeOf(do SignalOp, offset, value uint64) copier.Change {
 
 // place returns the memory at an offset.
 func (w *Window) place(offset uint64) copier.Place {
-	return copier.Place{Region: w.local, Addr: w.base + uintptr(offset)}
+	return copier.Place{Region: w.local.Load(), Addr: w.base + uintptr(offset)}
 }
 
-// registerLocally registers the window with the space's copier, if the space has one. Host memory is not registered with a copier
-// that has no adapter, because the processor then does all copies.
-func (w *Window) registerLocally() (err error) {
-	if c := w.space.copier; c == nil || c.Devices() == 0 && w.kind == lane.HostMemory {
+// registerLocally registers the window with the space's copier, if the space has one. Windows in host memory are registered only
+// once the space has one in GPU memory, because the processor does all copies before; the first one brings those that
+// are there already.
+//
+// Preconditions: Space.mu is locked.
+func (w *Window) registerLocally() error {
+	s := w.space
+	switch {
+	case s.copier == nil || w.kind == lane.HostMemory && !s.gpu:
 		return nil
+	case w.kind == lane.HostMemory:
+		return w.registerWith(s.copier)
 	}
-	w.local, err = w.space.copier.Register(lane.Memory{Kind: w.kind, Addr: w.base, Length: uintptr(w.size), DMABuf: w.buf})
+	if err := w.registerWith(s.copier); err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(*s.windows.Load())) {
+		other := (*s.windows.Load())[id]
+		if other.local.Load() != nil || other.closing.Load() {
+			continue
+		}
+		if err := other.registerWith(s.copier); err != nil {
+			return errors.Join(err, w.deregisterLocally())
+		}
+	}
+	s.gpu = true
+	return nil
+}
+
+// registerWith registers the window with a copier.
+func (w *Window) registerWith(c *copier.Copier) error {
+	r, err := c.Register(lane.Memory{Kind: w.kind, Addr: w.base, Length: uintptr(w.size), DMABuf: w.buf})
+	if err == nil {
+		w.local.Store(r)
+	}
 	return err
 }
 
 // deregisterLocally undoes registerLocally. It waits for copies that are under way.
 func (w *Window) deregisterLocally() error {
-	if w.local == nil {
+	r := w.local.Load()
+	if r == nil {
 		return nil
 	}
-	return w.local.Close()
+	return r.Close()
 }
+
+// Load is the number of a load of a word, from 1.
+type Load uint64
+
+// Load begins to read the word at an offset, which is a multiple of 8 in a window of GPU memory, by an adapter. The value is stored in
+// into before the load is done: see [Space.Loaded]. The bytes of all puts before a signal that has made the value are visible to the GPU.
+// It returns 0 if it cannot begin now: the caller then calls Space.Progress and tries again.
+func (w *Window) Load(offset uint64, into *atomic.Uint64) (Load, error) {
+	if err := checkWord(w.id, w.size, offset); err != nil {
+		return 0, err
+	}
+	switch {
+	case w.closing.Load():
+		return 0, fmt.Errorf("%w: window %d of this process has ended", fault.ErrUsage, w.id)
+	case w.local.Load() == nil:
+		return 0, fmt.Errorf("%w: a word of %v: the space has no copier that could load it", fault.ErrUsage, w)
+	}
+	t, err := w.space.copier.Load(w.place(offset), into)
+	return Load(t), err
+}
+
+// Loaded reports whether a load has ended, and why it failed if it has.
+func (s *Space) Loaded(n Load) (bool, error) { return s.copier.Done(copier.Task(n)) }
 
 // byCopier reports whether a copier must copy between two windows of this process, or change a word of one. Each may be
 // nil.
@@ -88,7 +144,7 @@ func byCopier(to, from, about *Window) bool {
 // Preconditions: p is not full.
 func (p *Peer) copyHere(to *Window, toOff uint64, from *Window, fromOff, size uint64, about *Window, s *Signal) (Op, error) {
 	for _, w := range []*Window{to, from, about} {
-		if w != nil && w.local == nil {
+		if w != nil && w.local.Load() == nil {
 			return 0, fmt.Errorf("%w: the processor cannot copy or change %v, and the space has no copier", fault.ErrUsage, w)
 		}
 	}

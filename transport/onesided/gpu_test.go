@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"ncclmesh/tests/sim/adapter"
@@ -111,6 +112,24 @@ func TestSignalsInGPUMemory(t *testing.T) {
 		if _, err := b.window.Word(at); !errors.Is(err, fault.ErrUsage) {
 			t.Errorf("a word of GPU memory for the processor: %v", err)
 		}
+		var value atomic.Uint64
+		load, err := b.window.Load(at, &value)
+		if load == 0 || err != nil {
+			t.Fatal(load, err)
+		}
+		await(t, "a load", &a.side, &b.side, func() bool {
+			ok, err := b.space.Loaded(load)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ok
+		})
+		if value.Load() != 99 {
+			t.Errorf("%d was loaded, want 99", value.Load())
+		}
+		if load, err := b.window.Load(size-4, &value); load != 0 || !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("a load beyond the window: %d, %v", load, err)
+		}
 	})
 }
 
@@ -148,7 +167,8 @@ func TestNoCopier(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.space.Register(lane.GPUMemory, gpu.Addr(), 4096); err != nil {
+		w, err := b.space.Register(lane.GPUMemory, gpu.Addr(), 4096)
+		if err != nil {
 			t.Fatal(err)
 		}
 		await(t, "the window", &a.side, b, func() bool { _, ok := a.peer.Window(2); return ok })
@@ -162,6 +182,9 @@ func TestNoCopier(t *testing.T) {
 		})
 		if err := b.peer.Err(); !errors.Is(err, fault.ErrUsage) {
 			t.Errorf("the peer is lost with %v", err)
+		}
+		if load, err := w.Load(0, new(atomic.Uint64)); load != 0 || !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("a load without a copier: %d, %v", load, err)
 		}
 		if err := errors.Join(a.peer.Close(), b.peer.Close(), a.space.Close(), b.space.Close(), gpu.Free()); err != nil {
 			t.Error(err)
@@ -304,6 +327,62 @@ func TestWindowEndsAfterSignalsOnSelf(t *testing.T) {
 			if now := word.Load(); at != want || now != want {
 				t.Errorf("abandoned %v: the word is %d at the window's end and %d later, want %d", abandon, at, now, want)
 			}
+		}
+	})
+}
+
+// Host memory is registered for copies within the process only in a space that has a window in GPU memory, and then all of it.
+func TestHostMemoryForCopies(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		device := transporttest.WorldOf(t).Cables[0].Adapters[0].Device
+		space := onesided.New()
+		space.UseCopier(transporttest.New(t).Copier())
+		register := func() *onesided.Window {
+			m, _ := transporttest.Memory(t, 4096)
+			w, err := space.Register(lane.HostMemory, m.Addr(), 4096)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		none := device.Regions()
+		before := register()
+		if n := device.Regions(); n != none {
+			t.Errorf("%d registrations of a space without GPU memory", n-none)
+		}
+		gpu := transporttest.GPUMemory(t, 4096)
+		w, err := space.Register(lane.GPUMemory, gpu.Addr(), 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.LittleEndian.PutUint64(gpu.Bytes(), 11)
+		for i, host := range []*onesided.Window{before, register()} {
+			op, err := space.Self().Get(w.ID(), 0, host, 64, 8)
+			if op == 0 || err != nil {
+				t.Fatal(op, err)
+			}
+			transporttest.Await(t, "a get from GPU memory", func() bool {
+				space.Progress()
+				ok, err := space.Self().Done(op)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ok
+			})
+			word, err := host.Word(64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if word.Load() != 11 {
+				t.Errorf("host window %d has %d, want 11", i, word.Load())
+			}
+		}
+		device.Refuse("reg_mr", syscall.ENOMEM, 0, 1)
+		if _, err := space.Register(lane.GPUMemory, gpu.Addr(), 64); !errors.Is(err, syscall.ENOMEM) {
+			t.Errorf("a registration that an adapter refuses: %v", err)
+		}
+		if err := space.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

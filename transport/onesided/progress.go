@@ -268,7 +268,7 @@ func (p *Peer) signalled(m *message) error {
 	switch {
 	case w.kind == lane.HostMemory:
 		w.change(SignalOp(m.what), m.offset, m.value)
-	case w.local == nil:
+	case w.local.Load() == nil:
 		return fmt.Errorf("%w: %v: a signal for %v, which holds no words of signals", fault.ErrUsage, p.in, w)
 	default:
 		p.change = change{window: w}

@@ -22,7 +22,8 @@ type Space struct {
 	last    atomic.Uint32  // number of the last window
 	copier  *copier.Copier // for windows in GPU memory; nil: it has none, or they hold no words of signals
 
-	mu turn.Turn // held by calls that register or close, which may wait for devices
+	mu  turn.Turn // held by calls that register or close, which may wait for devices
+	gpu bool      // the space has had a window in GPU memory, and a copier; guarded by mu
 }
 
 // New makes a space without windows and peers.

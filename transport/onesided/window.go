@@ -20,7 +20,7 @@ type Window struct {
 	size  uint64
 	in    func(memory) (*lane.Region, error) // registers the memory with a connection
 	buf   *lane.DMABuf                       // nil if devices find the memory by its address
-	local *copier.Region                     // for the space's copier; nil: it has none
+	local atomic.Pointer[copier.Region]      // for the space's copier; nil: not registered with one
 
 	closing atomic.Bool  // no operation may begin to use it
 	uses    atomic.Int64 // operations that use it: from it, into it by a get, or by a change of its word after a copy
@@ -75,7 +75,7 @@ func (w *Window) Word(offset uint64) (*atomic.Uint64, error) {
 		return nil, err
 	}
 	if w.kind != lane.HostMemory {
-		return nil, fmt.Errorf("%w: a word of %v, which the processor cannot load", fault.ErrUsage, w)
+		return nil, fmt.Errorf("%w: a word of %v, which the processor cannot load: see Window.Load", fault.ErrUsage, w)
 	}
 	return wordAt(w.base + uintptr(offset)), nil
 }
