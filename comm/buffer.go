@@ -161,11 +161,12 @@ func (b *Buffer) Read(rank int, srcOff uint64, dst *Buffer, dstOff, size uint64)
 }
 
 // Signal changes the 64-bit word at an offset of this buffer on a rank, a multiple of 8. The rank sees it after the data of
-// all earlier writes to it. Signals of several ranks may add to one word. The buffer must be host memory.
+// all earlier writes to it. Signals of several ranks may add to one word. A word in GPU memory is changed by an adapter of the rank, and
+// no other agent may change it meanwhile; a kernel there may poll it.
 func (b *Buffer) Signal(rank int, offset uint64, do onesided.SignalOp, value uint64) error {
 	peer, r, err := b.peer(rank)
 	if err == nil {
-		err = checkWord(offset, r.Kind)
+		err = checkWord(offset)
 	}
 	if err == nil {
 		err = insideRank(rank, offset, 8, r.Size)
@@ -181,35 +182,46 @@ func (b *Buffer) Signal(rank int, offset uint64, do onesided.SignalOp, value uin
 	return named("signal", err)
 }
 
-// Load returns the word at an offset of the local buffer. All writes that preceded the signals which it shows are visible after it.
-func (b *Buffer) Load(offset uint64) (uint64, error) {
-	w, err := b.word(offset)
-	if err != nil {
-		return 0, named("load", err)
+// Load returns the word at an offset of the local buffer. All writes that preceded the signals which it shows are visible after it. A
+// word in GPU memory is read by an adapter, for which Load waits: microseconds, or until a port has a link again.
+func (b *Buffer) Load(offset uint64) (v uint64, err error) {
+	switch err = b.checkWord(offset); {
+	case err != nil:
+	case b.region.Kind == lane.GPUMemory:
+		v, err = b.loadGPU(offset)
+	default:
+		var w *atomic.Uint64
+		if w, err = b.local.Word(offset); err == nil {
+			return w.Load(), nil
+		}
 	}
-	return w.Load(), nil
-}
-
-// word returns the word at an offset of the local buffer.
-func (b *Buffer) word(offset uint64) (*atomic.Uint64, error) {
-	if err := checkWord(offset, b.region.Kind); err != nil {
-		return nil, err
-	}
-	if err := b.inside(offset, 8); err != nil {
-		return nil, err
-	}
-	return b.local.Word(offset)
+	return v, named("load", err)
 }
 
 // Wait waits until the word at an offset of the local buffer is at least value. It fails when a rank that can signal in the buffer
-// dies before.
+// dies before. A word in GPU memory is read by an adapter again and again, so that Wait may return a millisecond late.
 func (b *Buffer) Wait(offset, value uint64, timeout time.Duration) error {
-	w, err := b.word(offset)
+	err := b.checkWord(offset)
 	if err == nil {
 		what := func() string { return fmt.Sprintf("the word at offset %d has not become %d", offset, value) }
-		err = b.comm.awaitWord(w, value, timeout, what, b.lost)
+		if b.region.Kind == lane.GPUMemory {
+			err = b.waitGPU(offset, value, timeout, what)
+		} else {
+			var w *atomic.Uint64
+			if w, err = b.local.Word(offset); err == nil {
+				err = b.comm.awaitWord(w, value, timeout, what, b.lost)
+			}
+		}
 	}
 	return named("wait", err)
+}
+
+// checkWord returns an error if there is no word at an offset of the local buffer.
+func (b *Buffer) checkWord(offset uint64) error {
+	if err := checkWord(offset); err != nil {
+		return err
+	}
+	return b.inside(offset, 8)
 }
 
 // lost returns the error of a lost peer that knows the buffer, or nil.
@@ -250,15 +262,12 @@ func insideRank(rank int, offset, size, limit uint64) error {
 	return inside(fmt.Sprintf("the buffer of rank %d", rank), offset, size, limit)
 }
 
-// checkWord returns an error if a signal cannot change a word at an offset of memory of a kind.
-func checkWord(offset uint64, kind lane.MemoryKind) error {
-	switch {
-	case kind != lane.HostMemory:
-		return fmt.Errorf("%w: a signal word in %v: only words in host memory can be signalled", ErrArgument, kind)
-	case offset%8 != 0:
-		return fmt.Errorf("%w: a signal word at offset %d: want a multiple of 8", ErrArgument, offset)
+// checkWord returns an error if no word can be at an offset of a buffer.
+func checkWord(offset uint64) error {
+	if offset%8 == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: a signal word at offset %d: want a multiple of 8", ErrArgument, offset)
 }
 
 // named adds the call to an error.

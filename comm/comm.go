@@ -83,6 +83,7 @@ func (p *Process) init(n, rank int, join func(*bootstrap.Host) (*bootstrap.Membe
 		return nil, errors.Join(err, p.release())
 	}
 	c := &Comm{process: p, mesh: m, member: member, space: onesided.New(), peers: make([]*onesided.Peer, n)}
+	c.space.UseCopier(m.Copier())
 	c.connections.Store(new([]*Connection))
 	c.peers[rank] = c.space.Self()
 	c.spawn(c.makeProgress)
