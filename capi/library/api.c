@@ -278,6 +278,13 @@ EXPORT ncclmeshResult_t ncclmeshRegisteredBufferSignal(ncclmeshBuffer_t buffer, 
 	return CALL(meshSignalWord, number(buffer), rank, offset, (int)op, value);
 }
 
+EXPORT ncclmeshResult_t ncclmeshRegisteredBufferLoad(ncclmeshBuffer_t buffer, uint64_t offset, uint64_t *value)
+{
+	REFUSE_IN_CHILD();
+	REFUSE_NULL(value);
+	return CALL(meshLoadWord, number(buffer), offset, value);
+}
+
 EXPORT ncclmeshResult_t ncclmeshRegisteredBufferWait(ncclmeshBuffer_t buffer, uint64_t offset, uint64_t value, int64_t timeout)
 {
 	REFUSE_IN_CHILD();

@@ -218,6 +218,17 @@ func meshSignalWord(number C.uint64_t, rank C.int, offset C.uint64_t, op C.int, 
 	})
 }
 
+//export meshLoadWord
+func meshLoadWord(number, offset C.uint64_t, value *C.uint64_t, text *C.char) C.int {
+	return on(&buffers, number, text, func(b *buffer) error {
+		v, err := b.Load(uint64(offset))
+		if err == nil {
+			*value = C.uint64_t(v)
+		}
+		return err
+	})
+}
+
 //export meshWaitWord
 func meshWaitWord(number, offset, value C.uint64_t, limit C.int64_t, text *C.char) C.int {
 	return on(&buffers, number, text, func(b *buffer) error { return b.Wait(uint64(offset), uint64(value), timeout(limit)) })

@@ -45,6 +45,7 @@ int meshDeregister(uint64_t buffer, char *text);
 int meshWrite(uint64_t dst, int rank, uint64_t dstOffset, uint64_t src, uint64_t srcOffset, uint64_t size, char *text);
 int meshRead(uint64_t src, int rank, uint64_t srcOffset, uint64_t dst, uint64_t dstOffset, uint64_t size, char *text);
 int meshSignalWord(uint64_t buffer, int rank, uint64_t offset, int op, uint64_t value, char *text);
+int meshLoadWord(uint64_t buffer, uint64_t offset, uint64_t *value, char *text);
 int meshWaitWord(uint64_t buffer, uint64_t offset, uint64_t value, int64_t timeout, char *text);
 int meshFlushRank(uint64_t buffer, int rank, int64_t timeout, char *text);
 int meshLaunch(uint64_t comm, char *text);

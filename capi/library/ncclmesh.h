@@ -121,7 +121,7 @@ typedef struct {
 /* Where memory lies. */
 typedef enum {
 	ncclmeshHostMemory = 0, /* a processor can read and write it */
-	ncclmeshGpuMemory = 1   /* only devices can; it cannot hold signal words */
+	ncclmeshGpuMemory = 1   /* only devices can */
 } ncclmeshMemoryKind;
 
 /*
@@ -303,11 +303,25 @@ typedef enum { ncclmeshSet = 1, ncclmeshAdd = 2, ncclmeshIncrement = 3 } ncclmes
 /*
  * Changes the word at an offset of the buffer of a rank, a multiple of 8, after the data of all earlier writes to that rank. Ranks may add
  * to the same word. value is not used by ncclmeshIncrement.
+ *
+ * The buffer may be GPU memory. A kernel of that rank may poll the word, with a volatile load and then __threadfence_system(), without a
+ * call of its process; it sees all data that was written before the signal. The rank's library changes the word by an adapter, which
+ * reads it and writes the new value: the rank itself may change a word only while no rank signals it.
  */
 ncclmeshResult_t ncclmeshRegisteredBufferSignal(ncclmeshBuffer_t buffer, int rank, uint64_t offset, ncclmeshSignalOp op,
 						uint64_t value);
 
-/* Waits until the word at an offset of the local buffer is at least value. */
+/*
+ * Stores in *value the word at an offset of the local buffer, a multiple of 8. All data that was written before the signals which it shows is
+ * visible after it. A word in GPU memory is read by an adapter: the call takes microseconds, or waits while no port of this node has a link, for
+ * NCCL_MESH_LANE_WAIT at most (ncclmeshSystemError).
+ */
+ncclmeshResult_t ncclmeshRegisteredBufferLoad(ncclmeshBuffer_t buffer, uint64_t offset, uint64_t *value);
+
+/*
+ * Waits until the word at an offset of the local buffer is at least value. A word in GPU memory is read by an adapter again and again, so that
+ * the call may return a millisecond late: a kernel that needs the data should poll the word itself.
+ */
 ncclmeshResult_t ncclmeshRegisteredBufferWait(ncclmeshBuffer_t buffer, uint64_t offset, uint64_t value, int64_t timeout);
 
 /* ncclmeshFlush for a rank. */

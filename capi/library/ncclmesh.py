@@ -75,6 +75,7 @@ _functions = {
     "RegisteredBufferWrite": [_ptr, _int, _u64, _ptr, _u64, _u64],
     "RegisteredBufferRead": [_ptr, _int, _u64, _ptr, _u64, _u64],
     "RegisteredBufferSignal": [_ptr, _int, _u64, _int, _u64],
+    "RegisteredBufferLoad": [_ptr, _u64, ctypes.POINTER(_u64)],
     "RegisteredBufferWait": [_ptr, _u64, _u64, _i64],
     "RegisteredBufferFlush": [_ptr, _int, _i64],
     "ProxyLaunch": [_ptr],
@@ -334,6 +335,12 @@ class Buffer:
     def signal(self, rank, offset, op=INCREMENT, value=1):
         """Changes the 64-bit word at an offset of this buffer on a rank, after the data of all earlier writes to it."""
         _call("RegisteredBufferSignal", self._handle, rank, offset, op, value)
+
+    def load(self, offset):
+        """Returns the 64-bit word at an offset of the local buffer, which may be GPU memory."""
+        value = _u64()
+        _call("RegisteredBufferLoad", self._handle, offset, ctypes.byref(value))
+        return value.value
 
     def wait(self, offset, value, timeout=None):
         """Waits until the 64-bit word at an offset of the local buffer is at least value."""

@@ -3,6 +3,7 @@
 //
 //	src/ring.c       MSCCL++'s ring example, with a processor in the place of the GPU: triggers pushed to FIFOs, loops on epochs
 //	src/alltoall.c   its all-to-all example, with a thread in the place of each GPU block
+//	src/gpu.c        data and signal words in GPU memory, of tests/fakecuda
 //	src/end.c        a rank that dies while another waits for it
 //	src/load.c       what works without a network: errors, forked children, FIFO words
 package onesided

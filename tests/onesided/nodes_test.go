@@ -35,7 +35,7 @@ link c:rdma0 a:rdma1
 // nodes brings the nodes up, and returns the directory with the library too.
 func nodes(t *testing.T) (*fabric.Fabric, string) {
 	t.Helper()
-	dir, err := fabric.Build("onesided", "library", "fakeverbs")
+	dir, err := fabric.Build("onesided", "library", "fakeverbs", "fakecuda")
 	var f *fabric.Fabric
 	if err == nil {
 		f, err = fabric.Up(fabric.Tools(dir), triangle)
@@ -82,7 +82,7 @@ func run(t *testing.T, f *fabric.Fabric, dir string, n int, command []string, ar
 // program compiles a program that is linked with the library.
 func program(t *testing.T, dir, source string) string {
 	t.Helper()
-	return compile(t, "gcc", source, "-L", dir, "-lncclmesh", "-Wl,-rpath,"+dir, "-lpthread")
+	return compile(t, "gcc", source, "-L", dir, "-lncclmesh", "-Wl,-rpath,"+dir, "-lpthread", "-ldl")
 }
 
 // withSize are the arguments of the programs of src.
@@ -112,6 +112,19 @@ func TestPeerDiesInWait(t *testing.T) {
 	var ended *exec.ExitError
 	if errs[0] != nil || outputs[0] != "ok\n" || !errors.As(errs[1], &ended) {
 		t.Errorf("rank 0: %q, %v; rank 1: %v, want its death", outputs[0], errs[0], errs[1])
+	}
+}
+
+// Data and signal words lie in GPU memory, which the processor cannot touch.
+func TestSignalWordsInGPUMemory(t *testing.T) {
+	f, dir := nodes(t)
+	t.Setenv("LIBCUDA", filepath.Join(dir, "fakecuda", "libcuda.so.1"))
+	outputs, errs := run(t, f, dir, 2, []string{program(t, dir, "src/gpu.c")}, withSize(2))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"ok\n", "ok\n"}, outputs); diff != "" {
+		t.Error(diff)
 	}
 }
 

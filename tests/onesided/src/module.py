@@ -65,6 +65,8 @@ def use(rank):
         buffer.signal(other, 128, ncclmesh.ADD, 41)
         buffer.signal(other, 128)
         buffer.wait(128, 42)
+        expect(buffer.load(128), 42)
+        fails(4, "multiple of 8", buffer.load, 130)
         expect(bytes(own[64:68]), b"own%d" % other)
         buffer.read(other, 0, buffer, 256, 4)
         buffer.flush(other)
