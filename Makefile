@@ -48,7 +48,7 @@ library: ## libncclmesh.so for programs that do not use NCCL, with ncclmesh.h an
 	$(need) gcc:gcc
 	$(call shared,capi/library,$(onesided)) -o $(BUILD)/$(onesided) ./capi/library
 	@rm -f $(BUILD)/$(onesided:.so=.h) && cp capi/library/ncclmesh.h capi/library/ncclmesh.py $(BUILD)
-library-arm64: ## the same for arm64, in build/arm64
+library-arm64: ## libncclmesh.so, ncclmesh.h and ncclmesh.py for arm64 (Grace, GB10), in build/arm64
 	$(need) $(cross)
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(call shared,capi/library,$(onesided)) -o $(BUILD)/arm64/$(onesided) ./capi/library
 	@rm -f $(BUILD)/arm64/$(onesided:.so=.h) && cp capi/library/ncclmesh.h capi/library/ncclmesh.py $(BUILD)/arm64

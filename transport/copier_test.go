@@ -133,6 +133,11 @@ func TestCopier(t *testing.T) {
 		if err := k.wait(k.must(k.add(16, 1))); err != nil || k.word(16) != 8 {
 			t.Errorf("after a set and an addition: %v, %d", err, k.word(16))
 		}
+		transporttest.WorldOf(t).Cables[0].Cut(true) // the other adapter carries 4096 bytes at a time
+		transporttest.Fill(k.host, 2)
+		if err := k.wait(k.must(k.c.Copy(k.inGPU(3), k.inHost(0), copySize-3, nil))); err != nil || !bytes.Equal(k.gpu[3:], k.host[:copySize-3]) {
+			t.Errorf("a copy in many parts: %v, or it differs", err)
+		}
 		k.finished()
 	})
 }

@@ -44,7 +44,7 @@ func (p *Peer) answer() {
 			return
 		}
 		for a.status == gotBytes && a.begun < a.request.size {
-			b, n := p.bindings[a.source], min(a.request.size-a.begun, conn.MaxPut)
+			b, n := p.bindings[a.source], min(a.request.size-a.begun, p.space.mostPut)
 			if b == nil {
 				a.status = gotNoSource
 				break

@@ -94,17 +94,18 @@ func (p *Peer) postOp(o *op) bool {
 		return true
 	}
 	for o.err == nil && o.begun < o.size {
-		b, n := p.bindings[o.source], min(o.size-o.begun, conn.MaxPut)
+		b := p.bindings[o.source]
 		if b == nil {
 			o.err = fmt.Errorf("%w: window %d of this process has ended", fault.ErrUsage, o.source.id)
 			break
 		}
-		ok, err := p.out.Put(o.target, o.to+o.begun, o.from+uintptr(o.begun), int(n), b.source, owner(ownerPut, o.number))
+		to, from, n := o.nextPut(p.space.mostPut)
+		ok, err := p.out.Put(o.target, to, from, n, b.source, owner(ownerPut, o.number))
 		if !p.took(o, ok, err) {
 			return false
 		}
 		if ok {
-			o.begun += n
+			o.begun += uint64(n)
 		}
 	}
 	if o.err == nil && o.tell {
@@ -125,6 +126,12 @@ func (p *Peer) postOp(o *op) bool {
 		p.advance()
 	}
 	return true
+}
+
+// nextPut returns what of an operation's bytes is put next, of at most a number of bytes: the offset in the target window, the address
+// and the size.
+func (o *op) nextPut(most uint64) (to uint64, from uintptr, n int) {
+	return o.to + o.begun, o.from + uintptr(o.begun), int(min(o.size-o.begun, most))
 }
 
 // took handles the result of an attempt to begin a part of an operation. It returns false if the part could not begin,

@@ -20,6 +20,7 @@ type Space struct {
 	peers   atomic.Pointer[[]*Peer] // those of Connect; replaced, never changed
 	windows atomic.Pointer[map[uint32]*Window]
 	last    atomic.Uint32  // number of the last window
+	mostPut uint64         // bytes of one put of package conn; a longer one of this package is cut
 	copier  *copier.Copier // for windows in GPU memory; nil: it has none, or they hold no words of signals
 
 	mu  turn.Turn // held by calls that register or close, which may wait for devices
@@ -28,7 +29,7 @@ type Space struct {
 
 // New makes a space without windows and peers.
 func New() *Space {
-	s := &Space{}
+	s := &Space{mostPut: conn.MaxPut}
 	s.peers.Store(new([]*Peer))
 	s.windows.Store(&map[uint32]*Window{})
 	s.self = newPeer(s)
