@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/onesided"
@@ -147,7 +148,7 @@ func (b *Buffer) Write(rank int, dstOff uint64, src *Buffer, srcOff, size uint64
 	if err == nil {
 		_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Put(r.ID, dstOff, src.local.Window, srcOff, size) })
 	}
-	return named("write", err)
+	return namedGone("write", rank, err)
 }
 
 // Read reads size bytes at offset srcOff of this buffer on a rank into offset dstOff of the local buffer dst. The data is there
@@ -157,7 +158,7 @@ func (b *Buffer) Read(rank int, srcOff uint64, dst *Buffer, dstOff, size uint64)
 	if err == nil {
 		_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Get(r.ID, srcOff, dst.local.Window, dstOff, size) })
 	}
-	return named("read", err)
+	return namedGone("read", rank, err)
 }
 
 // Signal changes the 64-bit word at an offset of this buffer on a rank, a multiple of 8. The rank sees it after the data of
@@ -179,7 +180,7 @@ func (b *Buffer) Signal(rank int, offset uint64, do onesided.SignalOp, value uin
 			return peer.Signal(onesided.Signal{Window: r.ID, Do: do, Offset: offset, Value: value})
 		})
 	}
-	return named("signal", err)
+	return namedGone("signal", rank, err)
 }
 
 // Load returns the word at an offset of the local buffer. All writes that preceded the signals which it shows are visible after it. A
@@ -268,6 +269,14 @@ func checkWord(offset uint64) error {
 		return nil
 	}
 	return fmt.Errorf("%w: a signal word at offset %d: want a multiple of 8", ErrArgument, offset)
+}
+
+// namedGone is named for a request that concerns the buffer of a rank. It says what to do where that one has ended.
+func namedGone(call string, rank int, err error) error {
+	if errors.Is(err, conn.ErrWindowGone) {
+		err = fmt.Errorf("%w: rank %d has deregistered its buffer: all ranks have to deregister it together, when none uses it any more", err, rank)
+	}
+	return named(call, err)
 }
 
 // named adds the call to an error.

@@ -187,6 +187,36 @@ func TestRegisterFailsOnOneRank(t *testing.T) {
 	})
 }
 
+// A rank that has deregistered its buffer alone, which a time-out makes possible, is not written to: each request says that the memory is gone.
+func TestBufferIsGone(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		ranks := start(t, 2, nil)
+		connectAll(t, ranks)
+		buffers, mem := register(t, ranks, 64, 64)
+		if err := ranks[1].process.SetBootstrapTimeout(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		check(t, "rank 1 alone", buffers[1].Deregister(), comm.ResultRemoteError, "rank 0 has not made the call within 1s")
+		transporttest.WorldOf(t).Sleep(time.Second) // the peer was told
+		b := buffers[0]
+		for _, tt := range []struct {
+			what string
+			err  error
+		}{
+			{"write: ", b.Write(1, 0, b, 0, 8)}, {"read: ", b.Read(1, 0, b, 0, 8)}, {"signal: ", b.Signal(1, 0, onesided.SignalInc, 0)},
+		} {
+			check(t, tt.what, tt.err, comm.ResultInvalidUsage, tt.what, "the peer no longer has the window",
+				"rank 1 has deregistered its buffer: all ranks have to deregister it together, when none uses it any more")
+		}
+		if !bytes.Equal(mem[1], make([]byte, 64)) {
+			t.Error("rank 1 was written to")
+		}
+		if err := b.Flush(1, time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A rank that waits for a signal in its buffer gets an error when a rank dies that can signal there. It waits on when another one dies,
 // to which it was connected after Register.
 func TestRankDiesInBufferWait(t *testing.T) {

@@ -452,6 +452,32 @@ func TestInitFails(t *testing.T) {
 	})
 }
 
+// The ID of a job that is complete, or has ended, is refused, and the job goes on.
+func TestIDOfAnotherJob(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		p, _ := newProcess(t, nil)
+		other, _ := newProcess(t, nil)
+		id, err := p.UniqueID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.InitRankFromID(1, id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = other.InitRankFromID(2, id, 1)
+		check(t, "a job of another size", err, comm.ResultInvalidUsage, "rank 1", "was started for a job of 2 ranks, but the ranks that came before for 1")
+		_, err = other.InitRankFromID(1, id, 0)
+		check(t, "a job that is complete", err, comm.ResultInvalidUsage, "rank 0 has already joined", "give every process a rank of its own")
+		if err := errors.Join(c.Barrier(), c.Close()); err != nil {
+			t.Error(err)
+		}
+		transporttest.WorldOf(t).Sleep(time.Minute) // until the root has ended
+		_, err = other.InitRankFromID(1, id, 0)
+		check(t, "a job that has ended", err, comm.ResultRemoteError, "the unique id", "pass the id that rank 0 has made for this job")
+	})
+}
+
 // A panic in a call is an error, and is logged with its stack, line by line.
 func TestGuarded(t *testing.T) {
 	var lines []string
