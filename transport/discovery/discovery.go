@@ -111,7 +111,8 @@ type Discovery struct {
 	known       map[uint8]*cable
 	round       *round    // the round in progress; nil: none
 	roundDone   bool      // a round has ended since the ports changed
-	allAnswered bool      // a neighbour answered on every port in the last round
+	allAnswered bool      // a neighbour answered on every port in the last round,
+	someDown    bool      // but for those whose interface had no carrier, and there was one
 	roundEnded  time.Time // when the last round ended
 }
 
@@ -153,14 +154,15 @@ func (disc *Discovery) caught(p *guard.Panic) { disc.log.Error("neighbour discov
 
 // Solicit starts a round of queries: 20 queries if no round has ended since the ports changed, otherwise one. It does
 // nothing during a round and for one second after it. It also does nothing if a neighbour has answered on every port,
-// until the ports change or Forget or ExpectMore is called.
+// until the ports change or Forget or ExpectMore is called. An interface that had no carrier when the others had answered
+// is looked at again: it may be up since then although nobody has noticed a change.
 func (disc *Discovery) Solicit() {
 	disc.mu.Lock()
 	defer disc.mu.Unlock()
-	if disc.closed || disc.round != nil || disc.roundDone && (disc.allAnswered || time.Since(disc.roundEnded) < disc.cfg.Clock.Scaled(roundInterval)) {
+	if disc.closed || disc.round != nil || disc.roundDone && (disc.allAnswered && !disc.someDown || time.Since(disc.roundEnded) < disc.cfg.Clock.Scaled(roundInterval)) {
 		return
 	}
-	disc.round = &round{done: make(chan struct{}), left: 1}
+	disc.round = &round{done: make(chan struct{}), left: 1, looks: disc.allAnswered}
 	if !disc.roundDone {
 		disc.round.left = maxQueries
 	}

@@ -112,6 +112,32 @@ func TestLaterProcess(t *testing.T) {
 	})
 }
 
+// TestCarrierReturns: an interface without a carrier when a neighbour has answered on every other one is queried once it has one, although
+// nobody tells of a change, as after an outage too short to be noticed. Until then no query is sent.
+func TestCarrierReturns(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		join(t, 1, "a", "b")
+		cable := join(t, 2, "c", "a")
+		a := start(t, "a", spec{Process: 10, Node: 1, Control: 1000, Ports: both})
+		start(t, "b", spec{Process: 11, Node: 2, Control: 1001, Ports: both})
+		start(t, "c", spec{Process: 12, Node: 3, Control: 1002, Ports: both})
+		cable.Cut(true)
+		a.finds(1)
+		asked := a.Stats().Asked
+		for range 5 {
+			t.Sleep(2 * roundInterval)
+			a.asks()
+		}
+		if again := a.Stats().Asked; again != asked {
+			t.Errorf("%d queries more, although a neighbour has answered on every interface with a carrier", again-asked)
+		}
+		cable.Cut(false)
+		t.Sleep(2 * roundInterval)
+		a.finds(2)
+		check(a, "port 1 (prev): process 12 node 3 port 2 (next) control 1002", "port 2 (next): process 11 node 2 port 1 (prev) control 1001")
+	})
+}
+
 // TestOwnNode: a cable between two ports of one node yields no neighbour.
 func TestOwnNode(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {

@@ -30,12 +30,12 @@ type node struct {
 }
 
 // join connects two hosts by a cable, from next at one to prev at the other.
-func join(t *hosts.Test, number byte, from, to string) {
+func join(t *hosts.Test, number byte, from, to string) *internet.Link {
 	t.Helper()
 	addr := func(host byte) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, number, host}), 24)
 	}
-	t.Net.Connect(fast, t.Host(from).AddInterface("next", addr(1)), t.Host(to).AddInterface("prev", addr(2)))
+	return t.Net.Connect(fast, t.Host(from).AddInterface("next", addr(1)), t.Host(to).AddInterface("prev", addr(2)))
 }
 
 // line is two hosts, a and b, and a cable: next at a and prev at b.

@@ -15,7 +15,8 @@ import (
 type round struct {
 	done    chan struct{}
 	begun   bool
-	left    int // queries that are still to be sent
+	left    int  // queries that are still to be sent
+	looks   bool // none is sent if a neighbour has answered on every interface with a carrier
 	asked   int
 	changes uint64 // value of Discovery.changes when the round began
 	sockets map[queryKey]*querySocket
@@ -74,7 +75,7 @@ func (disc *Discovery) run() {
 			disc.mu.Unlock()
 			if changed && r != nil {
 				r.stop()
-				r.begun, r.left, r.asked = false, maxQueries, 0
+				r.begun, r.left, r.asked, r.looks = false, maxQueries, 0, false
 			}
 			if changed || r != nil && !r.begun {
 				disc.openListeners()
@@ -101,10 +102,10 @@ func (r *round) stop() {
 
 // query sends one query on every interface. It returns false when the round is over.
 func (disc *Discovery) query(r *round) bool {
-	_, running := disc.ifaces()
+	present, running := disc.ifaces()
 	all := disc.answeredAll(running)
-	if r.left == 0 || r.asked >= minQueries && all {
-		return !disc.finish(r, all)
+	if r.left == 0 || (r.looks || r.asked >= minQueries) && all {
+		return !disc.finish(r, all, len(running) < len(present))
 	}
 	r.left, r.asked = r.left-1, r.asked+1
 	for _, at := range running {
@@ -121,12 +122,13 @@ func (disc *Discovery) query(r *round) bool {
 	return true
 }
 
-// finish ends a round and reports true, unless the ports have changed since run last looked at them.
-func (disc *Discovery) finish(r *round, all bool) bool {
+// finish ends a round and reports true, unless the ports have changed since run last looked at them. all says that a
+// neighbour has answered on every interface with a carrier, and someDown that there are others.
+func (disc *Discovery) finish(r *round, all, someDown bool) bool {
 	disc.mu.Lock()
 	over := !disc.changed
 	if over {
-		disc.round, disc.roundDone, disc.allAnswered, disc.roundEnded = nil, true, all, time.Now()
+		disc.round, disc.roundDone, disc.allAnswered, disc.someDown, disc.roundEnded = nil, true, all, someDown, time.Now()
 	}
 	disc.mu.Unlock()
 	if over {
