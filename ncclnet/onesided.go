@@ -3,6 +3,7 @@ package ncclnet
 import (
 	"fmt"
 
+	"ncclmesh/transport"
 	"ncclmesh/transport/conn"
 )
 
@@ -31,4 +32,17 @@ func (n *Net) RecvEnd(h Handle) (*conn.Receiver, error) {
 		return nil, fmt.Errorf("%w: %s %s has no receiver", errArgument, kindRecv, h)
 	}
 	return r.Receiver, nil
+}
+
+// Transport returns the transport of a context, which stays the context's; 0 is the shared context.
+func (n *Net) Transport(ctx Handle) (*transport.Transport, error) {
+	_, c, err := n.context(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, ok := c.net.(meshNetwork)
+	if !ok {
+		return nil, fmt.Errorf("%w: the network has no transport", errArgument)
+	}
+	return t.Transport, nil
 }

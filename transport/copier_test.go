@@ -229,6 +229,25 @@ func TestCopierWaitsForLink(t *testing.T) {
 	})
 }
 
+// Queue pairs that fail while their ports stay up are made again, each time.
+func TestCopierRepairs(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		world := transporttest.WorldOf(t)
+		for round := range uint64(5) {
+			for _, c := range world.Cables {
+				for _, qpn := range c.Adapters[0].Device.QueuePairs() {
+					world.Fabric.Break(qpn)
+				}
+			}
+			if err := k.wait(k.must(k.add(0, 1))); err != nil || k.word(0) != round+1 {
+				t.Errorf("round %d: %v, the word is %d", round, err, k.word(0))
+			}
+		}
+		k.finished()
+	})
+}
+
 // Tasks fail when no adapter has had a link for NCCL_MESH_LANE_WAIT, and later ones are carried out once a port has one again.
 func TestCopierGivesUp(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {

@@ -130,7 +130,7 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
-	t.copier = copier.New(t.verbsPorts(), t.env.Scaled(t.opts.LaneWait), t.opts.Machine.Clock)
+	t.copier = copier.New(t.verbsPorts(), copier.Config{Wait: t.env.Scaled(t.opts.LaneWait), Clock: t.env.Clock, Context: t.ctx, Background: t.background})
 	left := t.opts.leftOut(found)
 	t.settings = slices.Concat(t.opts.Settings, left)
 	t.paths = t.newPaths(left)

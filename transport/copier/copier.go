@@ -1,6 +1,7 @@
 package copier
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,18 +16,26 @@ import (
 
 // Copier copies memory by the RDMA ports of a process. Its methods may be called from any goroutine.
 type Copier struct {
-	clock   clock.Clock
-	wait    time.Duration // for a device, while none works
+	Config
 	devices []*device
 
-	mu      turn.Turn // guards all fields below; Renew and Close hold it while they wait, the others only try it
-	current int       // index of the device that carries tasks out
-	failed  int       // devices that have failed since a step succeeded
-	queue   queue
-	step    step // of the oldest task
-	reading bool // a READ of it is outstanding
-	outage  outage
-	closed  bool
+	mu        turn.Turn // guards all fields below; Renew and Close hold it while they wait, the others only try it
+	current   int       // index of the device that carries tasks out
+	failed    int       // devices that have failed since a step succeeded
+	queue     queue
+	step      step // of the oldest task
+	reading   bool // a READ of it is outstanding
+	outage    outage
+	repairing bool // a goroutine renews queue pairs
+	closed    bool
+}
+
+// Config is what a copier needs of its transport.
+type Config struct {
+	Wait       time.Duration   // how long tasks wait for a device, while none works, before they fail
+	Clock      clock.Clock     // paces the waits
+	Context    context.Context // ends before Close
+	Background func(f func())  // runs a function on a goroutine that ends before Close; once Context has ended it may run it before it returns
 }
 
 // device is a port with a queue pair to itself.
@@ -47,10 +56,9 @@ const (
 	words   = 3
 )
 
-// New returns a copier over ports, the preferred first. It opens them when memory is registered. wait is how long tasks wait for
-// a device, while none works, before they fail; k paces the waits of Close.
-func New(ports []*verbs.Port, wait time.Duration, k clock.Clock) *Copier {
-	c := &Copier{clock: k, wait: wait}
+// New returns a copier over ports, the preferred first. It opens them when memory is registered.
+func New(ports []*verbs.Port, config Config) *Copier {
+	c := &Copier{Config: config}
 	for _, p := range ports {
 		c.devices = append(c.devices, &device{port: p})
 	}
@@ -97,7 +105,7 @@ func (c *Copier) Register(m lane.Memory) (_ *Region, err error) {
 func (r *Region) Close() error {
 	for r.c.retire(r) {
 		r.c.Poll()
-		r.c.clock.Sleep(pollPause)
+		r.c.Clock.Sleep(pollPause)
 	}
 	var errs []error
 	for _, held := range r.held {
@@ -120,7 +128,7 @@ func (c *Copier) retire(r *Region) (used bool) {
 		t := c.queue.task(n)
 		switch {
 		case t.to != r && t.from != r:
-		case c.outage.lasts():
+		case c.failed >= len(c.devices) && !(c.reading && n == c.queue.done+1): // none works at present
 			t.dropped = true
 		default:
 			used = true
@@ -174,8 +182,8 @@ func (c *Copier) prepare(d *device) (err error) {
 	return err
 }
 
-// Renew makes the queue pairs of devices again that have failed, as when their ports have a link again, and goes on with tasks that
-// wait for a device. It may wait.
+// Renew makes the queue pairs of devices again that have failed, and goes on with tasks that wait for a device. A transport calls it when
+// a port has changed, so that a device is used again at once. It may wait.
 func (c *Copier) Renew() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

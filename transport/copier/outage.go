@@ -10,10 +10,10 @@ import (
 
 // outage is the state of a copier whose devices have all failed, one after the other, since a step succeeded.
 //
-//	works ──► lasts ──► works      a port has changed, and the devices are tried again: Renew
+//	works ──► lasts ──► works      queue pairs were made again, and the devices are tried: Renew
 //	            │  ▲
 //	            │  └── they fail again; the time of the outage goes on
-//	            └────► works      after Copier.wait: the tasks fail, and later ones are tried
+//	            └────► works      after Config.Wait: the tasks fail, and later ones are tried
 //
 // The tasks wait meanwhile, because a cable that fails for a moment must not end a job.
 type outage struct {
@@ -49,6 +49,39 @@ func (c *Copier) next(why error) {
 		c.outage.why = why
 		c.outage.ran.Look()
 	}
+	if !c.repairing {
+		c.repairing = true
+		c.Background(c.repair)
+	}
+}
+
+// How long repair pauses before it renews queue pairs: at first, and at most. A queue pair fails without a change of its port, too.
+const (
+	firstRepairPause   = 100 * time.Millisecond
+	longestRepairPause = 2 * time.Second
+)
+
+// repair renews queue pairs until none is broken.
+func (c *Copier) repair() {
+	for pause := firstRepairPause; c.Clock.Pause(c.Context, c.Clock.Scaled(pause)); pause = min(2*pause, longestRepairPause) {
+		_ = c.Renew() // the next time may succeed
+		if c.allRepaired() {
+			return
+		}
+	}
+}
+
+// allRepaired reports whether no queue pair is broken, and then notes that repair ends.
+func (c *Copier) allRepaired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.devices {
+		if d.shut || d.loop.Broken() {
+			return false
+		}
+	}
+	c.repairing = false
+	return true
 }
 
 // tryAgain ends an outage, because a device may work again.
@@ -67,7 +100,7 @@ func (c *Copier) checkOutage() {
 	if !o.lasts() {
 		return
 	}
-	if spent := o.ran.Look(); spent >= c.wait {
+	if spent := o.ran.Look(); spent >= c.Wait {
 		err := fmt.Errorf("%w: no adapter has been able to reach GPU memory of this process for %v (NCCL_MESH_LANE_WAIT); check the cables of its ports: %w",
 			fault.ErrDevice, spent.Round(10*time.Millisecond), o.why)
 		c.queue.fail(c.queue.begun, err)

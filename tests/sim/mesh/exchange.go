@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,7 +26,7 @@ type Exchange struct {
 	Largest    int    // bytes of the largest put or get at most
 	Pauses     int    // percent of the operations before which a rank computes for a while
 	Window     int    // operations of a rank that are outstanding at most
-	Memory     string // of the windows that the ranks put into: HostMemory or GPUMemory
+	Memory     string // of the windows that the ranks put into: HostMemory or GPUMemory; GPUMemory for half of the windows with words too
 }
 
 const (
@@ -239,7 +240,7 @@ func (f *exchange) register() error {
 	each := (f.Largest + 7) / 8 * 8
 	for i, n := range []int{aimed: max(8, 2*each), signals: control, static: max(8, 2*each), scratch: max(8, 2*slots*each)} {
 		kind := HostMemory
-		if i == aimed {
+		if i == aimed || i == signals && f.Memory == GPUMemory && f.draws.Chance(0.5) {
 			kind = f.Memory
 		}
 		b, err := f.allocate(i, n, kind)
@@ -288,11 +289,16 @@ func (r *Rank) windows() *onesided.Space {
 	return r.shared.space
 }
 
-// share registers the shared window.
+// share registers the shared window, before any other.
 func (r *Rank) share() (err error) {
 	if r.shared.w != nil {
 		return nil
 	}
+	t, err := r.net.Transport(r.context)
+	if err != nil {
+		return err
+	}
+	r.windows().UseCopier(t.Copier())
 	if r.shared.mem, err = ibv.Alloc(8); err != nil {
 		return err
 	}
@@ -333,13 +339,24 @@ func (r *Rank) endExchanges(whole bool) error {
 func (f *exchange) see(all bool) (moved bool, err error) {
 	var now [words]uint64
 	for i := range now {
-		w, err := f.own[signals].Word(uint64(8 * i))
-		if err != nil {
+		if now[i], err = f.wordAt(uint64(8 * i)); err != nil {
 			return false, err
 		}
-		now[i] = w.Load()
 	}
 	return f.model.see(now[:], all)
+}
+
+// wordAt returns the word at an offset of the window of words, as the processor sees it, or the GPU in whose memory it lies.
+func (f *exchange) wordAt(offset uint64) (uint64, error) {
+	if f.mem[signals].gpu != nil {
+		b, _ := f.mem[signals].at(0, control)
+		return binary.LittleEndian.Uint64(b[offset:]), nil
+	}
+	w, err := f.own[signals].Word(offset)
+	if err != nil {
+		return 0, err
+	}
+	return w.Load(), nil
 }
 
 // known reports whether this side has been told of all windows of the other side.
@@ -578,8 +595,7 @@ func (f *exchange) finish() (over bool, err error) {
 		})
 		return false, err
 	}
-	w, err := f.own[signals].Word(finished)
-	if err != nil || w.Load() == 0 {
+	if w, err := f.wordAt(finished); err != nil || w == 0 {
 		return false, err
 	}
 	if !f.done {

@@ -91,6 +91,12 @@ func (b *Loopback) Renew() error {
 	return b.Open(p)
 }
 
+// Broken reports whether the queue pair is to be renewed. It is false before Open.
+func (b *Loopback) Broken() bool {
+	o := b.open.Load()
+	return b.port.Load() != nil && (o == nil || o.err != nil)
+}
+
 // usable returns the queue pair, or why there is none that works.
 func (b *Loopback) usable() (*loopback, error) {
 	p, o := b.port.Load(), b.open.Load()
