@@ -258,7 +258,8 @@ ncclmeshResult_t ncclmeshFlush(const ncclmeshConn *conn, int64_t timeout);
 
 /*
  * Waits until the other side has signalled once more than at the last wait: the first call waits for the first signal, and so on. All data
- * that was put before the signal is visible when it returns. Signals that had arrived when the peer died still count.
+ * that was put before the signal is visible when it returns. Signals that had arrived when the peer died still count; with buffers in GPU
+ * memory those of the last milliseconds may not.
  */
 ncclmeshResult_t ncclmeshWait(const ncclmeshConn *conn, int64_t timeout);
 
