@@ -2,9 +2,8 @@ package overlay
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
-	"strings"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/discovery"
@@ -19,8 +18,9 @@ func (o *Overlay) Routes(ctx context.Context, node handshake.NodeID, rdma bool) 
 		return nil, ErrOff
 	}
 	found, err := p.routing.Routes(ctx, node, rdma)
-	if at := p.discovery.Foreign(); err != nil && len(at) > 0 {
-		err = fmt.Errorf("%w. A node at %s has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))
+	var none *routing.NoRouteError
+	if errors.As(err, &none) {
+		none.Foreign = p.discovery.Foreign()
 	}
 	return found, err
 }

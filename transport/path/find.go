@@ -61,7 +61,7 @@ func (f *Finder) find(s *control.Session) (found []validated, say func(), err er
 		}
 	}
 	if all.none != nil {
-		err = fmt.Errorf("%w. There is no route through other nodes either: %s", err, OneLine(all.none))
+		err = &noPathError{err, all.none}
 	}
 	return nil, nil, err
 }

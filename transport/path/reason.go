@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/routing"
 )
 
 // reasons is a list of errors with different texts.
@@ -37,6 +38,25 @@ func reason(err error) string {
 		return strings.ReplaceAll(err.Error(), e.probe, "")
 	}
 	return err.Error()
+}
+
+// noPathError is the error of a search that has found neither a direct path (error) nor a relayed one (relayed). Its kind
+// is that of the first; the [routing.NoRouteError] of the second can be had by errors.As.
+type noPathError struct {
+	error
+	relayed error
+}
+
+func (e *noPathError) Error() string {
+	return e.error.Error() + ". There is no route through other nodes either: " + OneLine(e.relayed)
+}
+
+func (e *noPathError) Unwrap() error { return e.error }
+
+// As finds the reason why there is no route.
+func (e *noPathError) As(target any) bool {
+	none, ok := target.(**routing.NoRouteError)
+	return ok && errors.As(e.relayed, none)
 }
 
 // join joins the errors of two attempts to reach the peer of a session; either may be nil. If the session has

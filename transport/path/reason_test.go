@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"testing"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/routing"
 )
 
 // TestDistinct checks that an error which several probes have in common is given once, whatever the numbers of
@@ -36,5 +39,28 @@ func TestDistinct(t *testing.T) {
 				t.Errorf("%v is not the error that it says", err)
 			}
 		})
+	}
+}
+
+// TestNoPathError checks that the error of a search tells why there is neither a direct nor a relayed path, has the kind of the first
+// alone, and holds the reason of the second.
+func TestNoPathError(t *testing.T) {
+	none := &routing.NoRouteError{Reason: "no neighbour answered on e1", Foreign: []string{"e1"}}
+	err := fmt.Errorf("conn 1: %w", &noPathError{fault.ErrLane, distinct(fault.ErrUsage, none)})
+	const want = "conn 1: lane broken. There is no route through other nodes either: invalid use; peer not reachable: no route through other nodes: no neighbour answered on e1. " +
+		"Check the cables, that each node between runs a rank or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall blocks UDP port 20045. " +
+		"A node at e1 has another NCCL_MESH_KEY, or none: all nodes must have the same"
+	if got := err.Error(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if !errors.Is(err, fault.ErrLane) || errors.Is(err, fault.ErrUsage) || errors.Is(err, fault.ErrUnreachable) {
+		t.Errorf("%v is not of the kind of the direct paths' error alone", err)
+	}
+	var got *routing.NoRouteError
+	if !errors.As(err, &got) || got != none {
+		t.Errorf("it holds %v, want %v", got, none)
+	}
+	if !errors.Is(none, fault.ErrUnreachable) {
+		t.Errorf("%v is not %v", none, fault.ErrUnreachable)
 	}
 }

@@ -10,6 +10,32 @@ import (
 	"ncclmesh/transport/fault"
 )
 
+// NoRouteError is the error of a search that has found no route to a node through others. It is an [fault.ErrUnreachable].
+type NoRouteError struct {
+	Reason  string   // the nodes that were queried, what they know, and the ports without a neighbour
+	Foreign []string // interfaces at which a node has another NCCL_MESH_KEY, or none; may be empty
+}
+
+// Error returns the reason and what to do.
+func (e *NoRouteError) Error() string {
+	text := fmt.Sprintf("%v: no route through other nodes: %s. Check the cables, that each node between runs a rank or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall blocks UDP port %d", fault.ErrUnreachable, e.Reason, discovery.UDPPort)
+	if len(e.Foreign) > 0 {
+		text += ". " + e.OtherKey()
+	}
+	return text
+}
+
+// OtherKey names the interfaces in Foreign for people; "" where there are none.
+func (e *NoRouteError) OtherKey() string {
+	if len(e.Foreign) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("A node at %s has another NCCL_MESH_KEY, or none: all nodes must have the same", strings.Join(e.Foreign, ", "))
+}
+
+// Unwrap returns the kind of the error.
+func (e *NoRouteError) Unwrap() error { return fault.ErrUnreachable }
+
 // noRoute returns the error for a node to which the map has no route.
 func (r *Router) noRoute(a *query, target handshake.NodeID, rdma bool) error {
 	own := r.own()
@@ -39,7 +65,7 @@ func (r *Router) noRoute(a *query, target handshake.NodeID, rdma bool) error {
 	if len(say) == 0 {
 		say = append(say, "this node has no port with a cable")
 	}
-	return fmt.Errorf("%w: no route through other nodes: %s. Check the cables, that each node between runs a rank or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall blocks UDP port %d", fault.ErrUnreachable, strings.Join(say, "; "), discovery.UDPPort)
+	return &NoRouteError{Reason: strings.Join(say, "; ")}
 }
 
 // missing returns the reason why the map yields no route.
