@@ -108,7 +108,7 @@ func refusedListen(err error) bool {
 	return errors.Is(err, handshake.ErrMAC)
 }
 
-// newDialled dials a new session.
+// newDialled dials a new session, until LaneWait has passed or the caller's context ends.
 func (e *Endpoint) newDialled(caller context.Context, in *dialSpec) (*Session, error) {
 	ctx, cancel := e.cfg.Clock.WithTimeout(caller, e.cfg.Clock.Scaled(e.cfg.LaneWait))
 	defer cancel()
@@ -140,11 +140,15 @@ func (e *Endpoint) newDialled(caller context.Context, in *dialSpec) (*Session, e
 		final := slices.ContainsFunc(tries, func(t Try) bool { return t.final(false) })
 		hope := !final && silent(tries)
 		if !hope || !e.cfg.Clock.Pause(ctx, e.cfg.Clock.Scaled(pause)) {
-			if own := ownFault(last); own != nil && hope && caller.Err() == nil {
+			gaveUp := caller.Err() // a caller's deadline is as the end of LaneWait
+			if errors.Is(gaveUp, context.DeadlineExceeded) {
+				gaveUp = nil
+			}
+			if own := ownFault(last); own != nil && hope && gaveUp == nil {
 				return nil, fmt.Errorf("control: node %s cannot dial process %.8v: %w", e.cfg.Hostname, in.process, own)
 			}
 			return nil, fmt.Errorf("control: %w", &PeerError{
-				Local: e.cfg.Hostname, Process: in.process, Netdev: in.netdev, Tries: last, Cause: caller.Err(), Dead: !hope,
+				Local: e.cfg.Hostname, Process: in.process, Netdev: in.netdev, Tries: last, Cause: gaveUp, Dead: !hope,
 			})
 		}
 	}

@@ -335,6 +335,13 @@ func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
 		enough()
 		check("Dial", err)
 
+		enough = a.scarce()
+		soon, cancel := context.WithTimeout(context.Background(), time.Second)
+		_, err = a.Dial(soon, h)
+		cancel()
+		enough()
+		check("Dial until a deadline", err)
+
 		s := a.dial(h)
 		a.send(s, &handshake.Connected{Conn: 1})
 		b.first()
