@@ -116,6 +116,13 @@ func TestFailedCompletion(t *testing.T) {
 	if !errors.As(wc[0].Err("node b, port rocep1s0f1"), &e) {
 		t.Fatalf("no WCError for %+v", wc[0])
 	}
+	if got := e.Reason(); got != "no right (IBV_WC_REM_ACCESS_ERR)" {
+		t.Errorf("the reason is %q", got)
+	}
+	const name = "IBV_WC_REM_ACCESS_ERR"
+	if got := (&WCError{Status: IBV_WC_REM_ACCESS_ERR, StatusText: name}).Reason(); got != name { // no library knows a text
+		t.Errorf("the reason is %q", got)
+	}
 	want := &WCError{Status: IBV_WC_REM_ACCESS_ERR, StatusText: "no right", VendorErr: 0x88, QPN: p.qp.Num(), Peer: "node b, port rocep1s0f1"}
 	if diff := cmp.Diff(want, e); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -50,6 +50,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Errno }
 
+// Reason returns all that the error says: it names no connection.
+func (e *Error) Reason() string { return e.Error() }
+
 // Is makes every errno that stands for a missing ability an ErrNotSupported.
 func (e *Error) Is(target error) bool {
 	if target != ErrNotSupported {
@@ -90,6 +93,15 @@ func (e *WCError) Error() string {
 		s += " to " + e.Peer
 	}
 	return fmt.Sprintf("%s: %s (status %d %s, vendor error %#x)", s, e.StatusText, e.Status, statusName(e.Status), e.VendorErr)
+}
+
+// Reason returns why the work request failed, without the queue pair and the other side.
+func (e *WCError) Reason() string {
+	name := statusName(e.Status)
+	if e.StatusText == name {
+		return name
+	}
+	return fmt.Sprintf("%s (%s)", e.StatusText, name)
 }
 
 // Err returns nil for a successful completion, else a *WCError. Peer names the other side of the queue pair.

@@ -188,7 +188,7 @@ func (s *setup) validatedMessage(validated uint32) *handshake.Proved {
 			if errors.As(why, &node) {
 				f.Cause, why = handshake.CauseNode, node.Err
 			}
-			f.Reason = why.Error()
+			f.Reason = reason(why)
 			m.Failed = append(m.Failed, f)
 		}
 	}
