@@ -92,7 +92,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/secret":         {toml},
 	"tools/ncclmesh/setup":          {"tools/ncclmesh/fleet", "tools/ncclmesh/library", "transport/topology"},
 	"tools/ncclmesh/status":         {"printable", "transport", "transport/stats", "transport/window"},
-	"tools/ncclmesh/topo":           {"handshake", "tools/ncclmesh/fleet", "transport", "transport/conn", "transport/fault", "transport/lane", "transport/path", "transport/topology"},
+	"tools/ncclmesh/topo":           {"handshake", "tools/ncclmesh/fleet", "transport", "transport/conn", "transport/discovery", "transport/fault", "transport/lane", "transport/path", "transport/routing", "transport/topology"},
 	"tests/docs":                    {"docs/checks", "handshake", "ncclnet/config", "transport/discovery", "transport/lane"},
 	"tests/docs/cmd/pages":          {"tests/docs"},
 	"tests/docs/cmd/ship":           {"tests/docs"},

@@ -96,7 +96,7 @@ func TestTopo(t *testing.T) {
 	f, command := nodes(t, line)
 	const whole = `a p0 ═ p0 b   100 Gb/s in 2 halves   MTU 1500   RDMA, both halves work
 b e1 ─ e1 c   speed unknown          MTU 1500   TCP only: b has no RDMA device there
-c f2          nothing is plugged in, or the other end is off
+c f2          its interface is in another network namespace, and no other node sees it
 a ↔ c share no cable: through b
 note: c: TCP is used, slower than RDMA, although there is r2:1 (f2): no usable port: r2:1 (f2) is DOWN; check cables and drivers with ibv_devinfo
 note: c: interface f2 of r2 is not in this network namespace: run the container with --network host; until then only the default GIDs of its adapter can be tried

@@ -74,6 +74,10 @@ func (disc *Discovery) Foreign() (all []string) {
 	return all
 }
 
+// Refused begins the message of the warning about a refused datagram. The warning names the sender, so that there are many of the same
+// kind: a program that collects warnings keeps only the attributes "interface" and "error" of it.
+const Refused = "neighbour discovery: refused a datagram"
+
 // refuse counts a refused datagram, and logs the first one for each interface and reason.
 func (disc *Discovery) refuse(at iface, from netip.AddrPort, reason string, err error) {
 	disc.count.add(func(s *Stats) {
@@ -89,7 +93,7 @@ func (disc *Discovery) refuse(at iface, from netip.AddrPort, reason string, err 
 	if err != nil {
 		args = append(args, "error", err)
 	}
-	disc.log.Warn("neighbour discovery: refused a datagram; more of this kind on this interface are only counted", args...)
+	disc.log.Warn(Refused+"; more of this kind on this interface are only counted", args...)
 }
 
 // explain returns the reason for refusing a datagram that could not be decoded.

@@ -52,6 +52,9 @@ type Cable struct {
 	Mbps   int    `json:"mbps"`          // of the cable: of its slower end; 0 when unknown
 	MTU    int    `json:"mtu"`           // of the interfaces, the smaller
 	Why    string `json:"why,omitempty"` // why not all of it is RDMA
+
+	// Unheard reports of each end whether it has not answered the neighbour discovery of the other: then no route leads over the cable.
+	Unheard [2]bool `json:"unheard"`
 }
 
 // Half is what joins one function at each end. Two functions at each end of a cable are its halves.
@@ -162,6 +165,7 @@ type cage struct {
 type link struct {
 	a, b portAt
 	state
+	answered [2]bool // neighbour discovery: a, when b queried, and b, when a queried
 }
 
 // portAt is a port of a node, by their numbers.
@@ -194,14 +198,22 @@ func newChart(views []view) *chart {
 			c.link(v, s).rdma = true
 		}
 		for _, s := range v.seen.Heard {
-			c.link(v, s).heard = true
+			l := c.link(v, s)
+			l.heard = true
+			if l.b.node == v.ID {
+				l.answered[0] = true
+			} else {
+				l.answered[1] = true
+			}
 		}
 		for _, s := range v.seen.TCP {
 			c.link(v, s).tcp = true
 		}
 		for _, s := range v.seen.Failed {
 			l := c.link(v, s)
-			l.why = cmp.Or(l.why, s.Why)
+			if l.why == "" || len(s.Why) < len(l.why) { // one end repeats the reason of the other, with names before it
+				l.why = s.Why
+			}
 		}
 	}
 	return c
@@ -261,6 +273,7 @@ func (c *chart) groups() [][]*cage {
 			}
 		}
 	}
+	c.fold()
 	var all [][]*cage
 	place := map[int]int{}
 	for _, o := range c.cages {
@@ -275,6 +288,22 @@ func (c *chart) groups() [][]*cage {
 	return all
 }
 
+// fold makes the functions whose interfaces are in another network namespace part of a cage of their node that meets the same cages:
+// nobody on the node knows which connector they belong to, and each of them alone would be one.
+func (c *chart) fold() {
+	c.cages = slices.DeleteFunc(slices.Clone(c.cages), func(o *cage) bool {
+		i := slices.IndexFunc(c.cages, func(to *cage) bool { return to.view == o.view && to.group == o.group && !to.outside() })
+		if !o.outside() || i < 0 {
+			return false
+		}
+		for _, p := range o.ports {
+			c.at[portAt{o.view.ID, p.Name}] = c.cages[i]
+		}
+		c.cages[i].ports = append(c.cages[i].ports, o.ports...)
+		return true
+	})
+}
+
 // between are the links of two cages, the best first, with a as their a.
 func (c *chart) between(a, b *cage) []link {
 	var all []link
@@ -283,7 +312,7 @@ func (c *chart) between(a, b *cage) []link {
 		case c.at[l.a] == a && c.at[l.b] == b:
 			all = append(all, *l)
 		case c.at[l.a] == b && c.at[l.b] == a:
-			all = append(all, link{l.b, l.a, l.state})
+			all = append(all, link{l.b, l.a, l.state, [2]bool{l.answered[1], l.answered[0]}})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y link) int { return cmp.Compare(y.rank(), x.rank()) })
@@ -308,8 +337,12 @@ func (s state) state() State { return []State{None, Heard, TCP, RDMA}[s.rank()] 
 func (c *chart) cable(a, b *cage) Cable {
 	k := Cable{Ends: [2]End{a.end, b.end}, Mbps: least(a.mbps(), b.mbps()), Halves: []Half{}}
 	links := c.between(a, b)
+	k.Unheard = [2]bool{true, true}
 	used := map[portAt]bool{}
 	for _, l := range links {
+		for side, answered := range l.answered {
+			k.Unheard[side] = k.Unheard[side] && !answered
+		}
 		if l.rank() == 0 || used[l.a] || used[l.b] {
 			continue
 		}
@@ -353,10 +386,19 @@ func (c *chart) why(k Cable, a, b *cage, links []link) string {
 	}
 	for side, o := range []*cage{a, b} {
 		if p := o.port(h.Ports[side]); h.Ports[side] != "" && !p.Used {
+			if p.Outside {
+				return fmt.Sprintf("%s of %s is in another network namespace", p.Name, o.end.Node)
+			}
 			if p.State != "ACTIVE" {
 				return fmt.Sprintf("%s of %s is %s", p.Name, o.end.Node, p.State)
 			}
 			return fmt.Sprintf("%s of %s cannot be used for RDMA: %s", p.Name, o.end.Node, strings.Join(append(o.view.node.Notes, "ncclmesh doctor says more"), "; "))
+		}
+	}
+	for side, o := range []*cage{a, b} {
+		i := slices.IndexFunc(c.cages, func(other *cage) bool { return other.view == o.view && other.outside() })
+		if h.Ports[side] == "" && i >= 0 {
+			return fmt.Sprintf("%s of %s is in another network namespace", c.cages[i].ports[0].Name, o.end.Node)
 		}
 	}
 	for _, l := range links {
@@ -370,12 +412,15 @@ func (c *chart) why(k Cable, a, b *cage, links []link) string {
 // loose says what is known of a cage that meets nobody.
 func (c *chart) loose(o *cage) Loose {
 	l := Loose{End: o.end, Why: "nothing is plugged in, or the other end is off"}
+	if o.outside() {
+		l.Why = "its interface is in another network namespace, and no other node sees it"
+	}
 	up := false
 	for _, p := range o.ports {
 		l.Ports = append(l.Ports, p.Name)
 		up = up || p.Carrier || p.State == "ACTIVE"
 	}
-	if !up {
+	if !up || o.outside() {
 		return l
 	}
 	l.Why = "the link is up, and none of the hosts is at the other end"
@@ -400,6 +445,11 @@ func (o *cage) port(name string) Port {
 		return o.ports[i]
 	}
 	return Port{}
+}
+
+// outside reports whether the interfaces of all its functions are in another network namespace.
+func (o *cage) outside() bool {
+	return !slices.ContainsFunc(o.ports, func(p Port) bool { return !p.Outside })
 }
 
 // mbps is the speed of the connector: of its fastest function's link.

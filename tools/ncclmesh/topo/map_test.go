@@ -27,6 +27,12 @@ func down(p Port) Port {
 	return p
 }
 
+// away is a port whose interface is in another network namespace, so that its connector has no name.
+func away(p Port) Port {
+	p.Cage, p.Label, p.Outside = "pci/"+p.Name, "", true
+	return p
+}
+
 // host is a node with its ports; its id is its name in capitals.
 func host(name string, ports ...Port) view {
 	return view{name: name, build: "1", node: node{ID: strings.ToUpper(name), Ports: ports}}
@@ -142,6 +148,27 @@ ring of 4: a – b – e – d – a
 			host("b", plain("m", 1500)).with(sights{TCP: see("m C m")}),
 			host("c", plain("m", 1500)),
 		}, "a:m, b:m, c:m meet at a switch: that is no cable\na has no cable to any of the others\nb has no cable to any of the others\nc has no cable to any of the others\n"},
+		{"an interface in another network namespace is a half, although nobody knows of which connector", []view{
+			host("a", away(rdma("f0", "p0")), rdma("g0", "p0"), rdma("f1", "p1")).with(sights{RDMA: see("f0 B f1", "g0 B g1"), TCP: see("g0 B g1")}),
+			host("b", rdma("f0", "p0"), rdma("f1", "p1"), rdma("g1", "p1")),
+		}, `a p0 ═ p1 b   200 Gb/s in 2 halves   MTU 9000   RDMA, both halves work
+a p1          the link is up, and none of the hosts is at the other end
+b p0          the link is up, and none of the hosts is at the other end
+`},
+		{"the other end of one is down", []view{
+			host("a", down(away(rdma("f0", "p0"))), rdma("g0", "p0")).with(sights{RDMA: see("g0 B g1"), Heard: see("f0 B f1")}),
+			host("b", down(rdma("f1", "p1")), rdma("g1", "p1")),
+		}, "a p0 ═ p1 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves work: f0 of a is in another network namespace\n"},
+		{"nothing comes over one", []view{
+			host("a", down(away(rdma("f0", "p0"))), rdma("g0", "p0")).with(sights{RDMA: see("g0 B g1")}),
+			host("b", rdma("f1", "p1"), rdma("g1", "p1")),
+		}, `a p0 ═ p1 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves work: f0 of a is in another network namespace
+a f0          its interface is in another network namespace, and no other node sees it
+`},
+		{"the shorter of two reasons", []view{
+			host("a", rdma("f0", "p0")).with(sights{Heard: see("f0 B f0"), Failed: see("f0 B f0 b: lane broken: retry exceeded")}),
+			host("b", rdma("f0", "p0")).with(sights{Failed: see("f0 A f0 retry exceeded")}),
+		}, "a p0 ┄ p0 b   200 Gb/s   MTU 9000   a node answers, but no other packet passes: retry exceeded\n"},
 		{"connectors of one name go by their interfaces", []view{
 			host("a", rdma("f0", "p0"), func() Port { p := rdma("h0", "p0"); p.Cage = "y/p0"; return p }()).with(sights{RDMA: see("h0 B f0")}),
 			host("b", rdma("f0", "p0")),
@@ -170,6 +197,37 @@ ring of 4: a – b – e – d – a
 				t.Errorf("a list of %s is null", raw)
 			}
 		})
+	}
+}
+
+// An end that does not answer the neighbour discovery of the other is told, whichever of them is the first of a cable.
+func TestUnheard(t *testing.T) {
+	tests := []struct {
+		name string
+		a, b []sight // that each has heard
+		want [2]bool
+	}{
+		{"both", see("f0 B f0"), see("f0 A f0"), [2]bool{}},
+		{"one half is enough", see("f0 B f0"), see("g0 A g0"), [2]bool{}},
+		{"the second does not answer", nil, see("f0 A f0"), [2]bool{false, true}},
+		{"the first does not answer", see("f0 B f0"), nil, [2]bool{true, false}},
+		{"neither", nil, nil, [2]bool{true, true}},
+	}
+	for _, tt := range tests {
+		for _, from := range []string{"a", "b"} { // who has validated the cable comes first among its links
+			seen := map[string]sights{"a": {Heard: tt.a}, "b": {Heard: tt.b}}
+			over := map[string]string{"a": "f0 B f0", "b": "f0 A f0"}
+			s := seen[from]
+			s.RDMA = see(over[from])
+			seen[from] = s
+			m := newMap([]view{
+				host("a", rdma("f0", "p0"), rdma("g0", "p0")).with(seen["a"]),
+				host("b", rdma("f0", "p0"), rdma("g0", "p0")).with(seen["b"]),
+			})
+			if len(m.Cables) != 1 || m.Cables[0].Unheard != tt.want {
+				t.Errorf("%s, validated by %s: %+v, want %v", tt.name, from, m.Cables, tt.want)
+			}
+		}
 	}
 }
 

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/transport"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
@@ -177,7 +179,7 @@ func (p *probe) describe(found *topology.Node, own error) error {
 func describe(p *topology.Port, used map[string]bool) Port {
 	d := Port{
 		Name: PortName(p), Cage: p.Cage(), Label: p.PhysPort, State: p.State, Carrier: p.Carrier || p.Netdev == "" && p.Active,
-		Mbps: p.LinkMbps, PCIMbps: p.PCIMbps, MTU: p.NetdevMTU, Used: used[p.Short()],
+		Mbps: p.LinkMbps, PCIMbps: p.PCIMbps, MTU: p.NetdevMTU, Used: used[p.Short()], Outside: p.Outside != "",
 	}
 	if p.Device != "" {
 		d.Device = p.Short()
@@ -185,8 +187,17 @@ func describe(p *topology.Port, used map[string]bool) Port {
 	return d
 }
 
+// DiscoveryPort is the UDP port of neighbour discovery, on which routes through other nodes depend.
+const DiscoveryPort = discovery.UDPPort
+
+// reachWait is how long an agent tries to reach another over the network that connections are set up over. A job waits for longer,
+// because its ranks do not start at the same time; the agents of a survey all listen before the first of them dials.
+const reachWait = 5 * time.Second
+
 // look queries the neighbours, and tries the ways to all others at once.
 func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
+	reach, cancel := context.WithTimeout(ctx, reachWait)
+	defer cancel()
 	var mu sync.Mutex
 	s := &sights{}
 	var errs []error
@@ -197,7 +208,7 @@ func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 			return nil, err
 		}
 		wg.Go(func() {
-			found, err := p.t.Survey(ctx, h)
+			found, err := p.t.Survey(reach, h)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, err := range append(found.Errs, err) {
@@ -244,18 +255,8 @@ func (s *sights) take(found transport.Survey, ports []lane.Port) {
 		s.TCP = append(s.TCP, name(w))
 	}
 	for _, f := range found.Failed {
-		failed := sight{Port: f.From.Port, Peer: peer, PeerPort: f.To.Port, Why: path.OneLine(f.Why)}
-		for _, p := range ports {
-			if p.Now().String() == f.From.Port {
-				failed.Port = PortName(p.Now())
-			}
-		}
-		for _, p := range found.Ports {
-			if there := lane.PeerPort(p); there.Short() == f.To.Port {
-				failed.PeerPort = PortName(there)
-			}
-		}
-		s.Failed = append(s.Failed, failed)
+		there := lane.PeerPort(f.Remote)
+		s.Failed = append(s.Failed, sight{Port: PortName(f.Local.Now()), Peer: peer, PeerPort: PortName(there), Why: strings.ReplaceAll(f.Reason(), "\n", "; ")})
 	}
 	for _, err := range found.Errs {
 		s.Notes = append(s.Notes, path.OneLine(err))
@@ -294,9 +295,6 @@ func (n *notes) take() []string {
 	return all
 }
 
-// refusedDatagram begins warnings of neighbour discovery, which name every sender.
-const refusedDatagram = "neighbour discovery: refused a datagram"
-
 // warnings is a log of which warnings become notes.
 type warnings struct{ to *notes }
 
@@ -305,7 +303,7 @@ func (w warnings) WithAttrs([]slog.Attr) slog.Handler           { return w }
 func (w warnings) WithGroup(string) slog.Handler                { return w }
 func (w warnings) Handle(_ context.Context, r slog.Record) error {
 	text := []string{r.Message}
-	if strings.HasPrefix(r.Message, refusedDatagram) {
+	if strings.HasPrefix(r.Message, discovery.Refused) {
 		text = []string{"neighbour discovery"}
 	}
 	r.Attrs(func(a slog.Attr) bool {

@@ -22,6 +22,7 @@ type Port struct {
 	MTU     int    `json:"mtu,omitempty"`     // of the interface
 	Used    bool   `json:"used"`              // the plugin can use it now
 	Cable   bool   `json:"cable"`             // it may be part of the mesh
+	Outside bool   `json:"outside,omitempty"` // its interface is in another network namespace: nobody here knows its cage
 }
 
 // node is what an agent says first.

@@ -15,6 +15,7 @@ import (
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
+	"ncclmesh/transport/routing"
 )
 
 // Waits of connections that validate routes. All processes run already when the first of them is dialled, so that a route that
@@ -41,8 +42,9 @@ type opened struct {
 
 // reached is a connection to one process through other nodes.
 type reached struct {
-	Routes []routeTo `json:"routes,omitempty"`
-	Error  string    `json:"error,omitempty"`
+	Routes   []routeTo `json:"routes,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	OtherKey bool      `json:"otherKey,omitempty"` // a neighbour with another NCCL_MESH_KEY, or without one, may be the reason
 }
 
 // routeTo is a route that packets have passed over in both directions.
@@ -136,7 +138,7 @@ func (e *endpoint) dial(ctx context.Context, handles [][]byte) ([]reached, error
 		wg.Go(func() {
 			s, err := e.connect(ctx, h)
 			if err != nil {
-				all[i].Error = noRoute(path.OneLine(err))
+				all[i] = notReached(err)
 				return
 			}
 			e.keep(s.Close)
@@ -183,17 +185,18 @@ func routesOf(c *conn.Conn) (all []routeTo) {
 	return all
 }
 
-// noRoute returns the part of a connection's error that is about routes. The rest is about direct paths, of which the survey
-// says more, and about what to do.
-func noRoute(err string) string {
-	if _, after, ok := strings.Cut(err, ": no route through other nodes: "); ok {
-		why, rest, _ := strings.Cut(after, ". Check the cables")
-		if _, more, ok := strings.Cut(rest, "UDP port 20045. "); ok {
-			why += ". " + more
-		}
-		return why
+// notReached returns a connection's error. Where no route was found it tells that alone: of direct paths, which the connection tries
+// not, the survey says more.
+func notReached(err error) reached {
+	var none *routing.NoRouteError
+	if !errors.As(err, &none) {
+		return reached{Error: path.OneLine(err)}
 	}
-	return err
+	r := reached{Error: none.Reason, OtherKey: len(none.Foreign) > 0}
+	if r.OtherKey {
+		r.Error += ". " + none.OtherKey()
+	}
+	return r
 }
 
 // trial has nodes connect to those with which they share no cable.
@@ -202,6 +205,9 @@ type trial struct {
 	views []view
 	at    map[string]*view  // by name
 	names map[string]string // by id
+
+	mu       sync.Mutex
+	otherKey map[*Apart]bool // of those whose error may be a neighbour with another key
 }
 
 // proveRoutes has the nodes validate routes, where the map has nodes without a common cable and cables from one to the other, and
@@ -211,7 +217,7 @@ func proveRoutes(views []view, m *Map) {
 	if !slices.ContainsFunc(m.Apart, func(a Apart) bool { return len(a.Through) > 0 }) {
 		return
 	}
-	t := &trial{m: m, views: views, at: map[string]*view{}, names: map[string]string{}}
+	t := &trial{m: m, views: views, at: map[string]*view{}, names: map[string]string{}, otherKey: map[*Apart]bool{}}
 	for i := range views {
 		v := &views[i]
 		t.at[v.name] = v
@@ -288,7 +294,7 @@ func (t *trial) explained(a *Apart) bool {
 	if a.Error == "" {
 		return false
 	}
-	return strings.Contains(a.Error, "NCCL_MESH_KEY") || closed(a.Nodes[0]) || closed(a.Nodes[1]) ||
+	return t.otherKey[a] || closed(a.Nodes[0]) || closed(a.Nodes[1]) ||
 		!slices.ContainsFunc(a.Through, func(way []string) bool { return !slices.ContainsFunc(way, closed) })
 }
 
@@ -310,7 +316,11 @@ func (t *trial) dial(from *view, all []*Apart, to int) {
 		case i >= len(got.Reached):
 			a.Error = from.name + " has not reported the result"
 		default:
-			a.take(got.Reached[i], t.names, to == 0)
+			r := got.Reached[i]
+			a.take(r, t.names, to == 0)
+			t.mu.Lock()
+			t.otherKey[a] = t.otherKey[a] || r.OtherKey && a.Error != ""
+			t.mu.Unlock()
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package topo
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/transport/routing"
 )
 
 // Of routes that packets have passed the map says so. A way is missing unless a connection leaves it out: for a port that another
@@ -67,16 +71,25 @@ func TestRoutesFromTheOtherEnd(t *testing.T) {
 	}
 }
 
-// Of a connection's error only what is about routes is told.
-func TestNoRoute(t *testing.T) {
-	const end = ". Check the cables, and so on, and that no firewall blocks UDP port 20045"
-	for text, want := range map[string]string{
-		"the session has ended": "the session has ended",
-		"no path: one. There is no route either: peer not reachable: no route through other nodes: no neighbour answered on e1" + end: "no neighbour answered on e1",
-		"no path: x: no route through other nodes: no neighbour answered on e1" + end + ". A node at e1 has another NCCL_MESH_KEY":    "no neighbour answered on e1. A node at e1 has another NCCL_MESH_KEY",
-	} {
-		if got := noRoute(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+// Of a connection's error only what is about routes is told, wherever in the error it is.
+func TestNotReached(t *testing.T) {
+	none := &routing.NoRouteError{Reason: "no neighbour answered on e1"}
+	foreign := &routing.NoRouteError{Reason: "no neighbour answered on e1", Foreign: []string{"e1"}}
+	tests := []struct {
+		name string
+		err  error
+		want reached
+	}{
+		{"another error", errors.New("the session\nhas ended"), reached{Error: "the session; has ended"}},
+		{"no route", fmt.Errorf("conn 1: %w", none), reached{Error: "no neighbour answered on e1"}},
+		{"beside others", errors.Join(errors.New("conn 1"), none), reached{Error: "no neighbour answered on e1"}},
+		{"another key", foreign, reached{Error: "no neighbour answered on e1. A node at e1 has another NCCL_MESH_KEY, or none: all nodes must have the same", OtherKey: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, notReached(tt.err)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
