@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/rate"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/path"
 )
@@ -71,20 +72,13 @@ func (r *LinkReport) Err() error {
 		}
 	}
 	if slow > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d rows are below %d %% of what link and PCIe allow, marked with %s: see ncclmesh explain cable-slow", slow, len(r.Links), lowShare, mark))
+		errs = append(errs, fmt.Errorf("%d of %d rows are below %d %% of what link and PCIe allow, marked with %s: see ncclmesh explain cable-slow", slow, len(r.Links), rate.Low, mark))
 	}
 	return errors.Join(errs...)
 }
 
 // errNoLinks is what there is to say where nothing can be measured.
 var errNoLinks = errors.New("no cable joins the hosts, and no path leads through others: see ncclmesh topo, and ncclmesh doctor for the reason")
-
-// lowShare is how many percent of what link and PCIe allow a healthy cable carries at least, as ncclmesh doctor has it.
-const lowShare = 75
-
-// crowd is the share of an end's processors that other programs take from which a rate says nothing of the cable, as ncclmesh doctor
-// has it.
-const crowd = 0.6
 
 // judge sets Below to the rates that are too low, unless other programs took the processors.
 func (l *Link) judge() {
@@ -94,9 +88,9 @@ func (l *Link) judge() {
 }
 
 // crowded reports whether other programs took the processors of an end.
-func (l *Link) crowded() bool { return max(l.Crowded[0], l.Crowded[1]) > crowd }
+func (l *Link) crowded() bool { return rate.Busy(l.Crowded) >= 0 }
 
-// low returns the names of the rates below lowShare percent of what link and PCIe allow. Of sockets nobody knows what they should
+// low returns the names of the rates that are below a share of what link and PCIe allow. Of sockets nobody knows what they should
 // carry, nor of paths through other nodes.
 func (l *Link) low() []string {
 	low := []string{}
@@ -104,10 +98,10 @@ func (l *Link) low() []string {
 		return low
 	}
 	for _, m := range []struct {
-		name       string
-		rate, most float64
-	}{{"forth", l.Forth, l.Allowed}, {"back", l.Back, l.Allowed}, {"both", l.Both, 2 * l.Allowed}} {
-		if m.rate < m.most*lowShare/100 {
+		name                 string
+		rate, allowed, share float64
+	}{{"forth", l.Forth, l.Allowed, rate.Low}, {"back", l.Back, l.Allowed, rate.Low}, {"both", l.Both, 2 * l.Allowed, rate.BothWays}} {
+		if rate.Below(m.rate, m.allowed, m.share) {
 			low = append(low, m.name)
 		}
 	}

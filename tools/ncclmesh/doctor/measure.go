@@ -5,15 +5,8 @@ import (
 	"slices"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/tools/ncclmesh/rate"
 	"ncclmesh/transport/topology"
-)
-
-// Shares of what link and PCIe allow, in percent, of which less is a finding. On a GB10, whose
-// functions have 126 Gb/s of PCIe, people reach 112 Gb/s one way, and 190 both ways together.
-const (
-	slowShare     = 20 // the adapter is stuck: 13 Gb/s were seen
-	lowShare      = 75
-	bothWaysShare = 75 // of both ways together
 )
 
 // flows are the measurements; that there are none is said.
@@ -70,11 +63,11 @@ func wanted(all []facts.Flow, f facts.Flow) (want float64, from string) {
 func slow(all []facts.Flow) (failed []half, works func(node string) bool) {
 	fast := map[string]bool{}
 	for _, f := range all {
-		share := float64(lowShare)
+		share := float64(rate.Low)
 		if !f.RDMA {
-			share = slowShare
+			share = rate.Stuck
 		}
-		if want, _ := wanted(all, f); min(f.Forth, f.Back) < want*share/100 {
+		if want, _ := wanted(all, f); rate.Below(min(f.Forth, f.Back), want, share) {
 			failed = append(failed, half{a: f.From, b: f.To})
 		} else {
 			fast[f.From.Node], fast[f.To.Node] = true, true
@@ -89,11 +82,11 @@ func cableSlow(v *verdict) {
 	for _, f := range all {
 		slower := min(f.Forth, f.Back)
 		want, from := wanted(all, f)
-		least, remedy := want*lowShare/100, fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node)
+		least, remedy := want*rate.Low/100, fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node)
 		if nodes := shared(culprits, half{a: f.From, b: f.To}); nodes != "" {
 			remedy = fmt.Sprintf("look at %s first, whose cables are all slow: what else runs there, and its power supply; then shut it down, unplug its power for 90 s, and measure again", nodes)
 		} else if !f.RDMA {
-			least, remedy = want*slowShare/100, fmt.Sprintf("look at the speed of %s and at its queueing discipline (tc qdisc show) on both nodes; then reseat or replace the cable", f.From.Port)
+			least, remedy = want*rate.Stuck/100, fmt.Sprintf("look at the speed of %s and at its queueing discipline (tc qdisc show) on both nodes; then reseat or replace the cable", f.From.Port)
 		}
 		busy := v.crowded(f)
 		switch said := fmt.Sprintf("%.4g Gb/s one way over %s; %s", slower, f.From.Port, from); {
@@ -103,7 +96,7 @@ func cableSlow(v *verdict) {
 			v.unknown(v.flow(f), "not measured")
 		case slower < least && busy != "":
 			v.unknown(v.flow(f), said+"; "+busy)
-		case slower < want*slowShare/100:
+		case rate.Below(slower, want, rate.Stuck):
 			v.fail(v.flow(f), remedy, "%s", said)
 		case slower < least:
 			v.warn(v.flow(f), "measure again without other traffic; then reseat the cable", "%s", said)
@@ -114,8 +107,8 @@ func cableSlow(v *verdict) {
 // cableSlowBothWays looks at what RDMA carries in both directions at once. What is as slow one way is cable-slow's.
 func cableSlowBothWays(v *verdict) {
 	for _, f := range flows(v) {
-		want := 2 * f.Allowed * bothWaysShare / 100
-		oneWay := min(f.Forth, f.Back) < f.Allowed*lowShare/100 && f.Both >= (f.Forth+f.Back)*bothWaysShare/100
+		want := 2 * f.Allowed * rate.BothWays / 100
+		oneWay := rate.Below(min(f.Forth, f.Back), f.Allowed, rate.Low) && f.Both >= (f.Forth+f.Back)*rate.BothWays/100
 		switch said := fmt.Sprintf("%.4g of ≥ %.4g Gb/s over %s in both directions at once (%.4g one way)", f.Both, want, f.From.Port, min(f.Forth, f.Back)); {
 		case !f.RDMA:
 		case f.Error != "":

@@ -2,8 +2,8 @@ package facts
 
 import (
 	"cmp"
-	"slices"
 
+	"ncclmesh/tools/ncclmesh/rate"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/topology"
 )
@@ -69,14 +69,9 @@ type Flow struct {
 	Error   string     `json:"error,omitempty"`
 }
 
-// crowd is the share of a node's processors that other programs have to take before they are to blame for what was measured.
-const crowd = 0.6
-
 // Busy returns the number of the end, 0 for From and 1 for To, whose processors other programs took, so that the figures say nothing of
 // the cable. It returns -1 if there is none.
-func (f *Flow) Busy() int {
-	return slices.IndexFunc(f.Crowded[:], func(share float64) bool { return share >= crowd })
-}
+func (f *Flow) Busy() int { return rate.Busy(f.Crowded) }
 
 // Relayed is what carried a measurement between two nodes without a common cable.
 type Relayed struct {
