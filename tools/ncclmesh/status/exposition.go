@@ -104,7 +104,9 @@ func (x *exposition) process(l *look) {
 		x.way(s, &s.Paths[i], id)
 	}
 	for i := range s.Ports {
-		x.port(s, &s.Ports[i])
+		if p := &s.Ports[i]; !behind(s, p) {
+			x.port(s, p)
+		}
 	}
 }
 
@@ -128,6 +130,11 @@ func (x *exposition) way(s *stats.Snapshot, w *stats.PathState, id labels) {
 		up = 1
 	}
 	x.set("ncclmesh_lane_up", l, up)
+}
+
+// behind reports whether a port is the interface of an RDMA port of the process: both have one cable, which people count once.
+func behind(s *stats.Snapshot, p *stats.Port) bool {
+	return !p.RDMA && slices.ContainsFunc(s.Ports, func(o stats.Port) bool { return o.RDMA && o.Netdev == p.Netdev })
 }
 
 // port adds a port, which all processes of a node share.

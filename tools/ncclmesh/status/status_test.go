@@ -343,6 +343,36 @@ func TestWindowsInFiles(t *testing.T) {
 	}
 }
 
+// A port with a cable is counted once, although a process may use it for RDMA and, as an interface, for TCP.
+func TestMetricsOfPorts(t *testing.T) {
+	t.Parallel()
+	e := exhibited(t, stats.Job)
+	e.SetPorts([]stats.Port{
+		{Number: 0, Device: "rocep1s0f0", Num: 1, Netdev: "enp1s0f0np0", RDMA: true, State: "DOWN"},
+		{Number: 1, Netdev: "enp1s0f0np0"},
+		{Number: 2, Netdev: "eth1", Up: true},
+	})
+	text, _, err := Exposition(t.Context(), func() ([]string, error) { return []string{e.name}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "ncclmesh_port_") {
+			got = append(got, line)
+		}
+	}
+	want := []string{
+		"ncclmesh_port_info{device=\"eth1\",port=\"0\",netdev=\"eth1\",cage=\"\",peer=\"\"} 1\n",
+		"ncclmesh_port_info{device=\"rocep1s0f0\",port=\"1\",netdev=\"enp1s0f0np0\",cage=\"\",peer=\"\"} 1\n",
+		"ncclmesh_port_up{device=\"eth1\",port=\"0\"} 1\n",
+		"ncclmesh_port_up{device=\"rocep1s0f0\",port=\"1\"} 0\n",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // Prometheus' own parser takes what metrics writes.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
