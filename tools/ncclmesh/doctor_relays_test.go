@@ -12,6 +12,7 @@ import (
 
 	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/require"
+	"ncclmesh/tools/ncclmesh/topo"
 )
 
 // chain is nodes in a line, a cable to the next each: with RDMA, or without.
@@ -51,6 +52,7 @@ func TestDoctorOfRelays(t *testing.T) {
 	type test struct {
 		name     string
 		settings map[string]string // of nodes
+		drop     string            // a node that drops the queries of neighbour discovery
 		hold     string            // a node on which another program holds all ports of NCCL_MESH_PORTS
 		want     []string          // shown findings, without notes
 	}
@@ -69,6 +71,11 @@ func TestDoctorOfRelays(t *testing.T) {
 		}},
 		{name: "a relay with another key", settings: map[string]string{"c": key}, want: []string{
 			"fail a, b, c, d: a–c, a–d, b–d share no cable, and nothing passes between them: c has a NCCL_MESH_KEY, and the others have none",
+		}},
+		{name: "queries of neighbour discovery are dropped", drop: "b", want: []string{
+			"fail a, c: they share no cable, and nothing passes through b: b:prev does not answer neighbour discovery",
+			"fail a, d: they share no cable, and nothing passes through b and c: b:prev does not answer neighbour discovery",
+			"fail b, d: they share no cable, and nothing passes through c: b:next does not answer neighbour discovery",
 		}},
 		{name: "a relay that has no port to listen at", settings: map[string]string{"b": "NCCL_MESH_PORTS=30000-30001"}, hold: "b", want: []string{
 			"fail b: the plugin fails there: local limit: control: node ",
@@ -96,6 +103,17 @@ func TestDoctorOfRelays(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer os.Remove(file)
+				}
+				if tt.drop != "" {
+					ip := func(args string) {
+						if out, err := f.Command(t.Context(), tt.drop, "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+							t.Fatalf("ip %s: %v: %s", args, err, out)
+						}
+					}
+					for _, all := range []string{"0.0.0.0/0", "::/0"} {
+						ip(fmt.Sprintf("xfrm policy add src %[1]s dst %[1]s proto udp dport %[2]d dir in action block", all, topo.DiscoveryPort))
+					}
+					defer ip("xfrm policy flush")
 				}
 				if tt.hold != "" {
 					holdPorts(t, f, tt.hold, tt.settings[tt.hold])

@@ -267,6 +267,7 @@ func TestDoctorWrongly(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"explain port-dwon", `there is no check "port-dwon"; did you mean port-down?`},
 		{"doctor --only mtu", `there is no check "mtu"; did you mean mtu-small?`},
+		{"explain MEMLOCK", `there is no check "MEMLOCK"; did you mean memlock?`},
 		{"explain nothing", "there is no check \"nothing\": `ncclmesh explain` lists all"},
 		{"doctor --ignore nothing-at-all", "there is no check \"nothing-at-all\": `ncclmesh explain` lists all"},
 		{"doctor --pid -4", "--pid -4: want the number of a process"},

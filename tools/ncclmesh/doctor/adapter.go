@@ -152,6 +152,8 @@ func (v *verdict) rdmaDown(n *facts.Node, ports []topology.Port) {
 			v.fail(at, "run ip link set "+p.Netdev+" up, and find out what switched it off", "%s: the interface is switched off", what)
 		case other != "":
 			v.fail(at, "switch on the interface at the other end, "+other, "%s", what)
+		case v.outsideEnd(n, &p) != "":
+			v.fail(at, "move the interface at the other end back: "+v.outsideEnd(n, &p)+" is in another network namespace", "%s", what)
 		case twinUp:
 			v.fail(at, "reseat the cable at both ends; the other half of the cage is up", "%s", what)
 		case configured(p.Addrs) || !anyUp:
@@ -200,6 +202,31 @@ func (v *verdict) otherEnd(n *facts.Node, p *topology.Port) string {
 			}
 			if l := linkOf(v.node(e[1].Node), e[1].Port); l != nil && !l.Up {
 				return e[1].Port + " on " + e[1].Node
+			}
+		}
+	}
+	return ""
+}
+
+// outsideEnd is the port at the other end of a port's cable whose interface is in another network namespace; "" where there is none. The
+// cable is known by its other half.
+func (v *verdict) outsideEnd(n *facts.Node, p *topology.Port) string {
+	m, _ := v.Map.Get()
+	for _, h := range halves(&m) {
+		for _, e := range [][2]facts.End{{h.a, h.b}, {h.b, h.a}} {
+			if e[0] != (facts.End{Node: n.Name, Port: facts.PortName(p)}) {
+				continue
+			}
+			other := v.node(e[1].Node)
+			if other == nil {
+				continue
+			}
+			found, _ := other.Topology.Get()
+			for i := range found.Ports {
+				name := facts.PortName(&found.Ports[i])
+				if what, _ := found.Ports[i].Absent(); what != "" && (e[1].Port == "" || e[1].Port == name) {
+					return name + " on " + other.Name
+				}
 			}
 		}
 	}

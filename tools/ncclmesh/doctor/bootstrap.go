@@ -12,6 +12,10 @@ import (
 	"ncclmesh/transport/topology"
 )
 
+// torchInterfaces are variables by which torch.distributed is told the interfaces, by their whole names, whose addresses a process tells
+// the others. NCCL does not read them, so that their mistakes are warnings.
+var torchInterfaces = []string{"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}
+
 func bootstrapIface(n *facts.Node, v *verdict) {
 	env, ok := told(n, v)
 	if !ok {
@@ -19,15 +23,24 @@ func bootstrapIface(n *facts.Node, v *verdict) {
 	}
 	named := env["NCCL_SOCKET_IFNAME"]
 	filter, err := topology.ParseInterfaces(named)
-	if err != nil || !filter.Named() {
-		return // env-invalid says so
+	torch := slices.DeleteFunc(slices.Clone(torchInterfaces), func(name string) bool { return env[name] == "" })
+	given := err == nil && filter.Named() // else env-invalid says so
+	if !given && len(torch) == 0 {
+		return
 	}
 	found, ok := n.Topology.Get()
 	if !ok {
 		v.unknown(on(n), n.Topology.Because())
 		return
 	}
-	if !slices.ContainsFunc(found.Links, func(l topology.Link) bool { return filter.Match(l.Name) }) {
+	for _, variable := range torch {
+		for name := range strings.SplitSeq(env[variable], ",") {
+			if !slices.ContainsFunc(found.Links, func(l topology.Link) bool { return l.Name == name }) {
+				v.warn(on(n), "set it on each node to that node's own interface, or unset it", "%s=%s: the node has no interface %s, and torch.distributed fails", variable, env[variable], name)
+			}
+		}
+	}
+	if given && !slices.ContainsFunc(found.Links, func(l topology.Link) bool { return filter.Match(l.Name) }) {
 		v.fail(on(n), "name this node's own interface, or unset it", "NCCL_SOCKET_IFNAME=%s names no interface of the node", named)
 	}
 }

@@ -40,7 +40,7 @@ func hide(found []Finding) {
 		for j := range found[:i] {
 			g, root := &found[j], &found[first[j]]
 			bad := root.Severity == Fail || root.Severity == Warn && f.Severity != Fail
-			if bad && slices.Contains(after[f.Check], g.Check) && g.explains(f, root.Severity) {
+			if bad && !g.moot && slices.Contains(after[f.Check], g.Check) && g.explains(f, root.Severity) {
 				first[i], f.Cause = first[j], root.Check
 				break
 			}

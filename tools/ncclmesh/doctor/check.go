@@ -113,6 +113,7 @@ func (s Selection) Unknown() (id string, found bool) {
 // Nearest returns the id that the user may have meant: one that has the word in it, or is spelt nearly like it; "" where
 // none is.
 func Nearest(id string) string {
+	id = strings.ToLower(id)
 	nearest := slices.MinFunc(Checks, func(a, b Check) int { return cmp.Compare(distance(id, a.ID), distance(id, b.ID)) }).ID
 	if distance(id, nearest) > len(id)/3 {
 		return ""

@@ -63,10 +63,11 @@ func (v *verdict) culprits(failed []half, works func(node string) bool) (all []c
 	return all
 }
 
-// shared returns the nodes that a half's failure shares with all their other cables, for people; "" where there are none.
+// shared returns the nodes that a half's failure shares with all their other cables, for people; "" where there are none. Where all
+// cables of three nodes or more fail, and no other node has a part in it, none of them stands out.
 func shared(culprits []culprit, h half) string {
 	for _, c := range culprits {
-		if slices.Contains(c.ends, Place(h.a)) {
+		if slices.Contains(c.ends, Place(h.a)) && (len(c.nodes) < 3 || len(c.peers) > 0) {
 			return strings.Join(c.nodes, " or ")
 		}
 	}

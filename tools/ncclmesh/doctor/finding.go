@@ -46,6 +46,7 @@ type Finding struct {
 	Ignored  bool     `json:"ignored,omitempty"` // as the user asked; it is not shown, and does not count
 
 	setting blamed // that is the fault; none: the zero value
+	moot    bool   // it has no effect on anything, so that it explains no other finding
 }
 
 // Shown reports whether people are to see it.

@@ -35,6 +35,7 @@ func envInvalid(n *facts.Node, v *verdict) {
 	}
 	for _, said := range n.Process.Unheard {
 		v.warn(on(n), "correct or remove it", "%s", said)
+		v.found[len(v.found)-1].moot = true
 	}
 }
 

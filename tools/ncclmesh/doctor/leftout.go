@@ -89,15 +89,15 @@ func (c choice) overTCP(p *topology.Port) setting {
 	return none
 }
 
-// remedy says what to do about a setting of a node that leaves a port out.
-func (s setting) remedy(node, port string) string {
+// remedy says what to do about a setting of a node that leaves ports out. It is the same for all of them, so that people read it once.
+func (s setting) remedy(node string) string {
 	switch {
 	case s.name == "NCCL_MESH_TRANSPORT" && s.value == "tcp":
 		return s.unset(node) + ", or set it to tcp on all nodes"
 	case s.name == "NCCL_MESH_TRANSPORT":
 		return s.unset(node)
 	}
-	return s.unset(node) + ", or let it select " + port
+	return s.unset(node) + ", or let it select all ports of the node that have a cable"
 }
 
 // portLeftOut looks at halves of cables that a setting of one node leaves out and the other node uses.
@@ -132,7 +132,7 @@ func (v *verdict) leftOverRDMA(h half) {
 			other = "as " + by[1-i].String() + " does at " + at[1-i].String()
 		}
 		severity, effect := consequence(h)
-		v.add(severity, h.spot(), s.remedy(at[i].Node, p.Short()), "%s on %s leaves out %s, %s: %s", s, at[i].Node, p.String(), other, effect)
+		v.add(severity, h.spot(), s.remedy(at[i].Node), "%s on %s leaves out %s, %s: %s", s, at[i].Node, p.String(), other, effect)
 		v.found[len(v.found)-1].setting = blamed{at[i].Node, s.name}
 	}
 }
@@ -165,13 +165,16 @@ func (v *verdict) leftOverTCP(h half) {
 			continue
 		}
 		severity, effect := consequence(h)
-		v.add(severity, h.spot(), s.remedy(e.Node, e.Port), "%s on %s leaves out %s, which is used at %s: %s", s, e.Node, e.Port, at[1-i], effect)
+		v.add(severity, h.spot(), s.remedy(e.Node), "%s on %s leaves out %s, which is used at %s: %s", s, e.Node, e.Port, at[1-i], effect)
 	}
 }
 
 // consequence says how bad it is that a half does not carry what it could.
 func consequence(h half) (Severity, string) {
+	rdma := slices.ContainsFunc(halvesOf(h.cable), func(t half) bool { return t.state == topo.RDMA })
 	switch {
+	case h.state == topo.TCP && rdma:
+		return Warn, "RDMA is used over the rest of the cable alone"
 	case h.state == topo.TCP:
 		return Warn, "TCP is used, which is slower than RDMA"
 	case slices.ContainsFunc(halvesOf(h.cable), func(t half) bool { return t.state == topo.RDMA || t.state == topo.TCP }):

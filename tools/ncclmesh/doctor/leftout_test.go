@@ -73,11 +73,11 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 		{"nothing", nil, nil, nil},
 		{"NCCL_IB_HCA, one half", set("NCCL_IB_HCA=rocep1s0f0,rocep1s0f1,roceP2p1s0f1"), pass(topo.RDMA, topo.TCP), []string{
 			"warn port-left-out a:p0 ═ b:p1", "NCCL_IB_HCA=rocep1s0f0,rocep1s0f1,roceP2p1s0f1 on a leaves out roceP2p1s0f0:1 (enP2p1s0f0np0), which is used at b:enP2p1s0f1np1",
-			"TCP is used", "unset NCCL_IB_HCA on a, or let it select roceP2p1s0f0:1",
+			"RDMA is used over the rest of the cable alone", "unset NCCL_IB_HCA on a, or let it select all ports of the node that have a cable",
 		}},
 		{"NCCL_IB_HCA, a whole cable", set("NCCL_IB_HCA=rocep1s0f1,roceP2p1s0f1"), pass(topo.TCP, topo.TCP), []string{
-			"warn port-left-out a:p0 ═ b:p1", "leaves out rocep1s0f0:1", "unset NCCL_IB_HCA on a, or let it select rocep1s0f0:1",
-			"warn port-left-out a:p0 ═ b:p1", "leaves out roceP2p1s0f0:1", "unset NCCL_IB_HCA on a, or let it select roceP2p1s0f0:1",
+			"warn port-left-out a:p0 ═ b:p1", "leaves out rocep1s0f0:1", "TCP is used, which is slower than RDMA", "unset NCCL_IB_HCA on a, or let it select all ports of the node that have a cable",
+			"warn port-left-out a:p0 ═ b:p1", "leaves out roceP2p1s0f0:1", "unset NCCL_IB_HCA on a, or let it select all ports of the node that have a cable",
 		}},
 		{"NCCL_IB_HCA excludes, and TCP does not pass", set("NCCL_IB_HCA=^rocep1s0f0,roceP2p1s0f0"), pass(topo.Heard, topo.Heard), []string{
 			"fail port-left-out a:p0 ═ b:p1", "NCCL_IB_HCA=^rocep1s0f0,roceP2p1s0f0 on a leaves out rocep1s0f0:1", "nothing passes over the cable",
@@ -89,7 +89,7 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 		}},
 		{"NCCL_IB_HCA in a file of NCCL's", func(a, _ *machine) { a.set("etc/nccl.conf", "NCCL_IB_HCA=rocep1s0f0,rocep1s0f1,roceP2p1s0f1\n") }, pass(topo.RDMA, topo.TCP), []string{
 			"warn port-left-out a:p0 ═ b:p1", "NCCL_IB_HCA=rocep1s0f0,rocep1s0f1,roceP2p1s0f1 (in /etc/nccl.conf) on a leaves out roceP2p1s0f0:1",
-			"remove NCCL_IB_HCA from /etc/nccl.conf on a, or let it select roceP2p1s0f0:1",
+			"remove NCCL_IB_HCA from /etc/nccl.conf on a, or let it select all ports of the node that have a cable",
 			"warn nccl-conf a",
 		}},
 		{"NCCL_MESH_TRANSPORT=tcp on both nodes", func(a, b *machine) {
@@ -99,7 +99,7 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 			"fail port-left-out a:enp1s0f0np0 ═ b:enp1s0f0np0", "NCCL_SOCKET_IFNAME=^enp1s0f0 on a leaves out enp1s0f0np0, which is used at b:enp1s0f0np0", "unset NCCL_SOCKET_IFNAME on a",
 		}},
 		{"NCCL_MESH_IFNAME names another, without RDMA", noRDMA("NCCL_MESH_IFNAME=enP7s7"), bareCable, []string{
-			"fail port-left-out a:enp1s0f0np0 ═ b:enp1s0f0np0", "NCCL_MESH_IFNAME=enP7s7 on a leaves out enp1s0f0np0", "unset NCCL_MESH_IFNAME on a, or let it select enp1s0f0np0",
+			"fail port-left-out a:enp1s0f0np0 ═ b:enp1s0f0np0", "NCCL_MESH_IFNAME=enP7s7 on a leaves out enp1s0f0np0", "unset NCCL_MESH_IFNAME on a, or let it select all ports of the node that have a cable",
 		}},
 		{"NCCL_MESH_TRANSPORT=rdma, without RDMA", noRDMA("NCCL_MESH_TRANSPORT=rdma"), bareCable, []string{
 			"fail port-left-out a:enp1s0f0np0 ═ b:enp1s0f0np0", "NCCL_MESH_TRANSPORT=rdma on a leaves out enp1s0f0np0, which is used at b", "unset NCCL_MESH_TRANSPORT on a\n",

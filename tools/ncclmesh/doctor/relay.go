@@ -123,7 +123,7 @@ func (v *verdict) routed(m *topo.Map, a *topo.Apart) (all []routed) {
 	}
 	missing := m.Missing(a)
 	cable := orCable + a.Nodes[0] + " and " + a.Nodes[1]
-	remedy := "let UDP port 20045 and the ports of NCCL_MESH_PORTS pass on the nodes between" + cable
+	remedy := fmt.Sprintf("let UDP port %d and the ports of NCCL_MESH_PORTS pass on both nodes and on those between%s", topo.DiscoveryPort, cable)
 	if a.Error != "" || len(a.Routes) == 0 {
 		r := routed{nodes: a.Nodes, severity: Fail, said: "nothing passes through " + either(missing), remedy: remedy}
 		var whys, remedies []string
@@ -186,8 +186,41 @@ func (v *verdict) barred(m *topo.Map, a *topo.Apart, way []string) barred {
 			return barred{"the plugin fails on " + name, "do what plugin-fails says", "plugin-fails"}
 		}
 	}
-	why, remedy := v.blocked(slices.Concat(a.Nodes[:1], way, a.Nodes[1:]))
+	path := slices.Concat(a.Nodes[:1], way, a.Nodes[1:])
+	why, remedy := v.blocked(path)
+	for i := 1; i < len(path) && why == ""; i++ {
+		why, remedy = undiscovered(m, path[i-1], path[i])
+	}
 	return barred{why: why, remedy: remedy}
+}
+
+// undiscovered says why no route leads over the cables of two nodes, and what to do, where packets pass over them and the neighbour
+// discovery of one is not answered by the other; "" where it is, over any of them.
+func undiscovered(m *topo.Map, x, y string) (why, remedy string) {
+	for i := range m.Cables {
+		c := &m.Cables[i]
+		if ends := [2]string{c.Ends[0].Node, c.Ends[1].Node}; ends != [2]string{x, y} && ends != [2]string{y, x} {
+			continue
+		}
+		var at, nodes []string
+		for side, unheard := range c.Unheard {
+			if unheard {
+				at, nodes = append(at, c.Ends[side].String()), append(nodes, c.Ends[side].Node)
+			}
+		}
+		switch {
+		case len(at) == 0:
+			return "", ""
+		case why != "":
+			continue
+		case len(at) == 1:
+			why = fmt.Sprintf("%s does not answer neighbour discovery", at[0])
+		default:
+			why = fmt.Sprintf("%s do not answer each other's neighbour discovery", strings.Join(at, " and "))
+		}
+		remedy = fmt.Sprintf("let UDP port %d pass on %s (nft list ruleset)", topo.DiscoveryPort, strings.Join(nodes, " and "))
+	}
+	return why, remedy
 }
 
 // blocked says which settings forbid to relay along a path of nodes, from its first to its last, and what to do; "" where none do.

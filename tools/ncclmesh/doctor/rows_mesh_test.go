@@ -142,6 +142,30 @@ var cableRows = []row{
 		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b", "d")}
 		passed(m, "b")
 	}},
+	{"no-common-cable", "one of two relays does not answer neighbour discovery", warn, nil, func(m *facts.Mesh) {
+		between(m)
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b", "d")}
+		passed(m, "d")
+		for i := range m.Map.Value.Cables {
+			m.Map.Value.Cables[i].Unheard[1] = true // b's
+		}
+	}},
+	{"no-common-cable", "one of two cables to the relay is enough for neighbour discovery", unknown, nil, func(m *facts.Mesh) {
+		between(m)
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b", "d")}
+		passed(m, "d")
+		cable(m).Unheard[1] = true
+	}},
+	{"no-common-cable", "neither end answers neighbour discovery", fail, nil, func(m *facts.Mesh) {
+		between(m)
+		passed(m)
+		m.Map.Value.Cables = m.Map.Value.Cables[:1]
+		cable(m).Unheard = [2]bool{true, true}
+	}},
+	{"no-common-cable", "beside a misspelt variable, which explains nothing", info, set("NCCL_MESH_LANES=2"), func(m *facts.Mesh) {
+		between(m)
+		passed(m, "b")
+	}},
 	{"no-common-cable", "nothing has passed one of two relays, and nobody knows why", unknown, nil, func(m *facts.Mesh) {
 		between(m)
 		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b", "d")}
@@ -274,6 +298,18 @@ var cableRows = []row{
 		fast := *flow(m)
 		fast.From.Node, fast.To.Node, fast.Forth = "a", "c", 112
 		m.Flows = facts.Known(append(*m.Flows.Value, fast))
+	}},
+	{"cable-slow", "all cables of three nodes, none of which stands out", fail, nil, func(m *facts.Mesh) {
+		for i := range *m.Flows.Value {
+			f := &(*m.Flows.Value)[i]
+			f.Forth = 13
+			if i > 1 {
+				f.From.Node = "c"
+			}
+		}
+		last := *flow(m)
+		last.From, last.To = facts.End{Node: "a", Port: halves[2].netdev}, facts.End{Node: "c", Port: h0.netdev}
+		m.Flows = facts.Known(append(*m.Flows.Value, last))
 	}},
 	{"cable-slow", "half", warn, nil, func(m *facts.Mesh) { flow(m).Forth = 60 }},
 	{"cable-slow", "not measured", unknown, nil, noFlows},
@@ -543,6 +579,8 @@ func dialling(names string, not ...string) (nodes []facts.Node) {
 var bootstrapRows = []row{
 	{"bootstrap-iface", "of another node", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_SOCKET_IFNAME=eno1") }, nil},
 	{"bootstrap-iface", "by its beginning", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_SOCKET_IFNAME=enP7") }, nil},
+	{"bootstrap-iface", "of another node, for torch.distributed", warn, func(a, _ *machine) { a.env = append(a.env, "GLOO_SOCKET_IFNAME=enP7s7,wlan0", "TP_SOCKET_IFNAME=enP7") }, nil},
+	{"bootstrap-iface", "of the node, for torch.distributed", "", func(a, _ *machine) { a.env = append(a.env, "GLOO_SOCKET_IFNAME=enP7s7") }, nil},
 	{"bootstrap-iface", "netlink does not answer", unknown, func(a, _ *machine) {
 		a.env = append(a.env, "NCCL_SOCKET_IFNAME=enP7s7")
 		a.linksErr = errGone

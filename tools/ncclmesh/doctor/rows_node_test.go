@@ -8,6 +8,7 @@ import (
 
 	"ncclmesh/tools/ncclmesh/doctor"
 	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/topology"
 )
 
@@ -132,6 +133,14 @@ var adapterRows = []row{
 		}
 	}, nil},
 	{"port-down", "an interface outside of the container", fail, func(a, _ *machine) { a.link(h0.netdev).Name = "eth0" }, nil},
+	{"port-down", "the other end is an interface outside of the container", fail, func(a, b *machine) {
+		a.link(h0.netdev).Name = "eth0"
+		b.down(halves[2])
+	}, func(m *facts.Mesh) { cable(m).Halves[0].State = topo.None }},
+	{"port-down", "the other end is in another network namespace, and nobody knows of which half", fail, func(a, b *machine) {
+		a.link(h0.netdev).Name = "eth0"
+		b.down(halves[2])
+	}, func(m *facts.Mesh) { cable(m).Halves[0].State, cable(m).Halves[0].Ports[0] = topo.None, "" }},
 	{"port-down", "both halves, which are up to the adapter", fail, func(a, _ *machine) { a.link(h0.netdev).Carrier, a.link(h1.netdev).Carrier = false, false }, nil},
 	{"port-down", "switched off at the other end", fail, func(a, b *machine) {
 		a.down(h0)

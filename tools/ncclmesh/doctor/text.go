@@ -230,7 +230,9 @@ func (r *Report) summary() string {
 		}
 	}
 	hidden, ignored := r.notShown()
-	if hidden > 0 {
+	if hidden == 1 {
+		counts = append(counts, "1 more follows from these")
+	} else if hidden > 0 {
 		counts = append(counts, fmt.Sprintf("%d more follow from these", hidden))
 	}
 	if ignored > 0 {
