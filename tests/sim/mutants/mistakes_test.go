@@ -78,7 +78,7 @@ var mistakes = []mutant{
 		name:  "resendDone: parts are sent again of receives that the Report does not name",
 		wrong: "a part lands in a buffer that was given back",
 		edits: []edit{
-			{parts, "\t\tarrived = 1<<MaxParts - 1\n", "\t\tp.Lost |= p.over(lane) & undelivered\n\t\treturn 0, true\n"},
+			{parts, "\t\tarrived = 1<<MaxParts - 1\n", "\t\tp.Lost |= p.Over(lane) & undelivered\n\t\treturn 0, true\n"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 1, true},

@@ -60,8 +60,13 @@ const root = "../../.."
 
 // apply returns the mutant's files, by name.
 func (m *mutant) apply() (map[string]string, error) {
+	return apply(slices.Concat(preempted, narrow, m.edits))
+}
+
+// apply returns the files with edits, by name.
+func apply(edits []edit) (map[string]string, error) {
 	files := map[string]string{}
-	for _, e := range slices.Concat(preempted, narrow, m.edits) {
+	for _, e := range edits {
 		text, ok := files[e.file]
 		if !ok {
 			b, err := os.ReadFile(filepath.Join(root, e.file))
@@ -78,12 +83,20 @@ func (m *mutant) apply() (map[string]string, error) {
 	return files, nil
 }
 
-// The edits of each mutant fit the code, and each has the job that finds it.
+// The edits of each mutant fit the code, which they leave valid, and each mutant has the job that finds it.
 func TestMutantsFit(t *testing.T) {
 	names := map[string]bool{}
+	code := listPackages(t)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			if _, err := m.apply(); err != nil {
+				t.Error(err)
+			}
+			own, err := apply(m.edits) // which change no type or constant that other packages use
+			if err == nil {
+				err = code.check(own)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 			if names[m.name] {
