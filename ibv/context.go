@@ -1,8 +1,6 @@
 package ibv
 
 import (
-	"bytes"
-	"encoding/binary"
 	"sync"
 )
 
@@ -19,9 +17,6 @@ type Context struct {
 	stopEvents func() // nil while nobody watches
 	eventsFD   int    // that the watcher waits with, -1 where it needs none
 }
-
-// Device is what was opened.
-func (c *Context) Device() *Device { return c.device }
 
 // Library is what the device was listed by.
 func (c *Context) Library() *Library { return c.lib }
@@ -40,10 +35,7 @@ func (c *Context) EventsFD() int {
 	return c.eventsFD
 }
 
-// NumCompVectors is the number of completion interrupt vectors.
-func (c *Context) NumCompVectors() int { return c.info.NumCompVectors }
-
-// QueryDevice returns the device's attributes. Its GUIDs are big-endian in memory; see GUID.
+// QueryDevice returns the device's attributes. Its GUIDs are big-endian in memory.
 func (c *Context) QueryDevice() (DeviceAttr, error) {
 	var attr DeviceAttr
 	if err := c.life.check(); err != nil {
@@ -51,15 +43,6 @@ func (c *Context) QueryDevice() (DeviceAttr, error) {
 	}
 	errno := c.lib.driver.QueryDevice(c.info.Handle, &attr)
 	return attr, newError("query_device", c.device.info.Name, 0, errno, "")
-}
-
-// GUID returns the value of a GUID of DeviceAttr, whose highest byte is the first one that tools print.
-func GUID(stored uint64) uint64 { return bigEndian(stored) }
-
-// FirmwareVersion is FWVer as text.
-func (a *DeviceAttr) FirmwareVersion() string {
-	s, _, _ := bytes.Cut(a.FWVer[:], []byte{0})
-	return string(s)
 }
 
 // QueryPort returns the attributes of a port. Ports count from 1.
@@ -70,15 +53,6 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 	}
 	errno := c.lib.driver.QueryPort(c.info.Handle, port, &attr)
 	return attr, newError("query_port", c.device.info.Name, port, errno, "")
-}
-
-// QueryPKey returns a partition key in host byte order.
-func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
-	if err := c.life.check(); err != nil {
-		return 0, err
-	}
-	b, errno := c.lib.driver.QueryPKey(c.info.Handle, port, index)
-	return binary.BigEndian.Uint16(b[:]), newError("query_pkey", c.device.info.Name, port, errno, "")
 }
 
 // Close stops the events and closes the device. Everything made from it has to be closed before.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
 )
 
@@ -15,14 +13,12 @@ type CompChannel struct {
 	life life
 	info ChannelInfo
 
-	mu    sync.Mutex
-	cqs   map[uintptr]*CQ // by handle
-	taken [2]uintptr      // room for what C says of an event; of one caller at a time
+	taken [2]uintptr // room for what C says of an event; of one caller at a time
 }
 
 // CreateCompChannel makes a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
-	ch := &CompChannel{ctx: c, cqs: map[uintptr]*CQ{}}
+	ch := &CompChannel{ctx: c}
 	if err := ch.life.begin(kindCompChannel, &c.life); err != nil {
 		return nil, err
 	}
@@ -41,7 +37,7 @@ func (ch *CompChannel) FD() int { return ch.info.FD }
 // Handle is what the driver knows the channel by.
 func (ch *CompChannel) Handle() uintptr { return ch.info.Handle }
 
-// SetNonblock makes GetEvent return an error that is EAGAIN, rather than block, where there is no event.
+// SetNonblock makes Drain return when it has taken all events, rather than block until there is another one.
 func (ch *CompChannel) SetNonblock() error {
 	if ch.info.FD < 0 {
 		return nil
@@ -49,58 +45,21 @@ func (ch *CompChannel) SetNonblock() error {
 	return os.NewSyscallError("fcntl", syscall.SetNonblock(ch.info.FD, true))
 }
 
-// GetEvent takes one event. It blocks the thread while there is none, unless FD was made non-blocking: then the error is
-// EAGAIN.
-func (ch *CompChannel) GetEvent() (*CQ, error) {
+// Drain takes and acknowledges all events of the channel, and returns their number. It blocks the thread unless SetNonblock was
+// called, and allocates nothing. One goroutine calls it at a time. Events that nobody takes do not hold up the Close of a queue.
+func (ch *CompChannel) Drain() (events int, err error) {
 	if err := ch.life.check(); err != nil {
-		return nil, err
+		return 0, err
 	}
-	cq, errno := ch.take()
-	detail := ""
-	if errno == 0 && cq == nil {
-		errno, detail = syscall.EINVAL, fmt.Sprintf("no completion queue at %#x", ch.taken[0])
-	}
-	return cq, newError("get_cq_event", ch.ctx.device.info.Name, 0, errno, detail)
-}
-
-// take takes one event.
-func (ch *CompChannel) take() (*CQ, syscall.Errno) {
-	handle, errno := ch.ctx.lib.driver.GetCQEvent(ch.info.Handle, &ch.taken)
-	if errno != 0 {
-		return nil, errno
-	}
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	cq := ch.cqs[handle]
-	if cq != nil {
-		cq.unacked.Add(1)
-	}
-	return cq, 0
-}
-
-// Drain takes and acknowledges all events that are there, when FD was made non-blocking. It allocates nothing.
-func (ch *CompChannel) Drain() error {
-	if err := ch.life.check(); err != nil {
-		return err
-	}
-	for {
-		cq, errno := ch.take()
+	for ; ; events++ {
+		cq, errno := ch.ctx.lib.driver.GetCQEvent(ch.info.Handle, &ch.taken)
 		switch {
 		case errno == syscall.EAGAIN || errno == syscall.EINTR:
-			return nil
+			return events, nil
 		case errno != 0:
-			return newError("get_cq_event", ch.ctx.device.info.Name, 0, errno, "")
-		case cq != nil:
-			ch.AckEvents(cq, 1)
+			return events, newError("get_cq_event", ch.ctx.device.info.Name, 0, errno, "")
 		}
-	}
-}
-
-// AckEvents acknowledges n events that GetEvent returned for cq. Closing the queue acknowledges the rest.
-func (ch *CompChannel) AckEvents(cq *CQ, n int) {
-	if n > 0 && cq.life.check() == nil {
-		cq.unacked.Add(-int64(n))
-		cq.ctx.lib.driver.AckCQEvents(cq.info.Handle, n)
+		ch.ctx.lib.driver.AckCQEvents(cq, 1) // the queue is still there: destroy_cq waits for this
 	}
 }
 
@@ -114,17 +73,15 @@ func (ch *CompChannel) Close() error {
 
 // A CQ is a completion queue.
 type CQ struct {
-	ctx     *Context
-	life    life
-	info    CQInfo
-	pollFn  uintptr      // of libibverbs
-	ch      *CompChannel // or nil
-	unacked atomic.Int64
+	ctx    *Context
+	life   life
+	info   CQInfo
+	pollFn uintptr // of libibverbs
 }
 
 // CreateCQ makes a completion queue for at least the given number of completions. The channel may be nil.
 func (c *Context) CreateCQ(entries int, ch *CompChannel) (*CQ, error) {
-	cq := &CQ{ctx: c, pollFn: c.info.ops.pollCQ, ch: ch}
+	cq := &CQ{ctx: c, pollFn: c.info.ops.pollCQ}
 	parents := []*life{&c.life}
 	var channel uintptr
 	if ch != nil {
@@ -143,34 +100,9 @@ func (c *Context) CreateCQ(entries int, ch *CompChannel) (*CQ, error) {
 		}
 		return nil, newError("create_cq", c.device.info.Name, 0, errno, detail)
 	}
-	cq.enter()
+	c.cqs.Store(cq.info.Handle, cq)
 	return cq, nil
 }
-
-// enter makes events find the queue.
-func (cq *CQ) enter() {
-	cq.ctx.cqs.Store(cq.info.Handle, cq)
-	if ch := cq.ch; ch != nil {
-		ch.mu.Lock()
-		ch.cqs[cq.info.Handle] = cq
-		ch.mu.Unlock()
-	}
-}
-
-func (cq *CQ) leave() {
-	cq.ctx.cqs.Delete(cq.info.Handle)
-	if ch := cq.ch; ch != nil {
-		ch.mu.Lock()
-		delete(ch.cqs, cq.info.Handle)
-		ch.mu.Unlock()
-	}
-}
-
-// Context is the device it belongs to.
-func (cq *CQ) Context() *Context { return cq.ctx }
-
-// Entries is the capacity as granted.
-func (cq *CQ) Entries() int { return cq.info.Entries }
 
 // Raw returns what C calls to take completions as Poll does: the function, and the queue to give it; both 0 where a simulation has
 // replaced libibverbs. They hold until the queue is closed.
@@ -221,13 +153,10 @@ func (cq *CQ) ReqNotify(solicitedOnly bool) error {
 func (cq *CQ) Close() error {
 	c := cq.ctx
 	return cq.life.end("completion queue on "+c.device.info.Name, func() error {
-		if n := cq.unacked.Swap(0); n > 0 { // destroy_cq waits for them
-			c.lib.driver.AckCQEvents(cq.info.Handle, int(n))
-		}
-		cq.leave()
+		c.cqs.Delete(cq.info.Handle)
 		errno := c.lib.driver.DestroyCQ(cq.info.Handle)
 		if errno != 0 {
-			cq.enter()
+			c.cqs.Store(cq.info.Handle, cq)
 		}
 		return newError("destroy_cq", c.device.info.Name, 0, errno, "")
 	})

@@ -9,15 +9,6 @@ type Device struct {
 // Name is the device's name in sysfs.
 func (d *Device) Name() string { return d.info.Name }
 
-// GUID is the node GUID as a number: its highest byte is the first one that tools print.
-func (d *Device) GUID() uint64 { return d.info.GUID }
-
-// NodeType is IBV_NODE_CA and so on.
-func (d *Device) NodeType() int { return d.info.NodeType }
-
-// Transport is IBV_TRANSPORT_IB (InfiniBand and RoCE), IBV_TRANSPORT_IWARP and so on.
-func (d *Device) Transport() int { return d.info.Transport }
-
 func (d *Device) String() string { return d.info.Name }
 
 // Open finds the device again, by name and GUID, and opens it.

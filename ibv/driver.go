@@ -28,9 +28,6 @@ type Driver interface {
 	QueryDevice(ctx uintptr, attr *DeviceAttr) syscall.Errno
 	QueryPort(ctx uintptr, port uint8, attr *PortAttr) syscall.Errno
 	QueryPortSpeed(ctx uintptr, port uint8) (units uint64, _ syscall.Errno) // of 100 Mb/s
-	QueryGID(ctx uintptr, port uint8, index int, gid *GID) syscall.Errno
-	QueryGIDEx(ctx uintptr, port uint8, index int, entry *GIDEntry) syscall.Errno
-	QueryPKey(ctx uintptr, port uint8, index int) (stored [2]byte, _ syscall.Errno) // big-endian
 
 	// Events opens the asynchronous events of a device, of which there is one reader at a time. Each event that Next
 	// returned is acknowledged, and the object that it speaks of is not destroyed before.
@@ -74,17 +71,14 @@ type Driver interface {
 
 // DeviceInfo describes a device of a list.
 type DeviceInfo struct {
-	Name      string
-	GUID      uint64 // the highest byte is the first one that tools print
-	NodeType  int    // IBV_NODE_CA and so on
-	Transport int    // IBV_TRANSPORT_IB and so on
+	Name string
+	GUID uint64 // the highest byte is the first one that tools print
 }
 
 // ContextInfo describes an open device.
 type ContextInfo struct {
 	Handle         uintptr
 	CmdFD, AsyncFD int // -1 where there is no descriptor
-	NumCompVectors int
 
 	ops cContext // of libibverbs: the operations of the device
 }
@@ -103,9 +97,8 @@ type ChannelInfo struct {
 
 // CQInfo describes a completion queue.
 type CQInfo struct {
-	Handle  uintptr
-	Entries int       // as granted
-	Queue   Completer // nil with libibverbs
+	Handle uintptr
+	Queue  Completer // nil with libibverbs
 }
 
 // QPCreate says what queue pair to create.
@@ -118,10 +111,10 @@ type QPCreate struct {
 
 // QPInfo describes a queue pair.
 type QPInfo struct {
-	Handle uintptr
-	Num    uint32
-	Cap    QPCap        // as granted
-	Queue  SendReceiver // nil with libibverbs
+	Handle    uintptr
+	Num       uint32
+	MaxInline uint32       // as granted
+	Queue     SendReceiver // nil with libibverbs
 }
 
 // A SendReceiver is the data path of a queue pair that is not libibverbs'. The methods return what the operations of

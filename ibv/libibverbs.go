@@ -32,13 +32,7 @@ func (l *libibverbs) Missing(verb string) string {
 
 func (l *libibverbs) Devices() (devices []DeviceInfo, err error) {
 	err = l.eachDevice(func(ptr uintptr) bool {
-		c := at[cDevice](ptr)
-		devices = append(devices, DeviceInfo{
-			Name:      l.deviceName(ptr),
-			GUID:      l.deviceGUID(ptr),
-			NodeType:  int(int32(c.nodeType)),
-			Transport: int(int32(c.transportType)),
-		})
+		devices = append(devices, DeviceInfo{Name: l.deviceName(ptr), GUID: l.deviceGUID(ptr)})
 		return true
 	})
 	return devices, err
@@ -83,7 +77,7 @@ func (l *libibverbs) OpenDevice(name string, guid uint64) (ContextInfo, error) {
 		return ContextInfo{}, err
 	}
 	c := at[cContext](ctx)
-	return ContextInfo{Handle: ctx, CmdFD: int(c.cmdFD), AsyncFD: int(c.asyncFD), NumCompVectors: int(c.numCompVectors), ops: *c}, nil
+	return ContextInfo{Handle: ctx, CmdFD: int(c.cmdFD), AsyncFD: int(c.asyncFD), ops: *c}, nil
 }
 
 func openHint(errno syscall.Errno) string {

@@ -12,11 +12,10 @@ import (
 // A Library is a loaded libibverbs, which is never unloaded, or another [Driver].
 type Library struct {
 	driver Driver
-	sysfs  string
 }
 
 // Use returns a library of another driver than libibverbs.
-func Use(d Driver) *Library { return &Library{driver: d, sysfs: "/sys"} }
+func Use(d Driver) *Library { return &Library{driver: d} }
 
 // A LoadError says why libibverbs cannot be used.
 type LoadError struct {
@@ -92,9 +91,6 @@ func (s *symbols) resolve(handle uintptr) (missing []string) {
 
 // Name is the file name under which the library was found.
 func (l *Library) Name() string { return l.driver.Name() }
-
-// UseSysfs sets the directory that stands for /sys where the library itself cannot answer.
-func (l *Library) UseSysfs(root string) { l.sysfs = root }
 
 // ForkInit makes it safe for the process to fork while memory is registered. It has to come before any registration.
 func (l *Library) ForkInit() error {

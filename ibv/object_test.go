@@ -18,17 +18,16 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	type device struct {
-		Name      string
-		GUID      uint64
-		Type, Net int
+		Name string
+		GUID uint64
 	}
 	var got []device
 	for _, d := range devices {
-		got = append(got, device{d.Name(), d.GUID(), d.NodeType(), d.Transport()})
+		got = append(got, device{d.Name(), d.info.GUID})
 	}
 	want := []device{
-		{"standin0", 0x021122fffe334430, IBV_NODE_CA, IBV_TRANSPORT_IB},
-		{"standin1", 0x021122fffe334431, IBV_NODE_CA, IBV_TRANSPORT_IB},
+		{"standin0", 0x021122fffe334430},
+		{"standin1", 0x021122fffe334431},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -57,17 +56,11 @@ func TestQueries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dev.FirmwareVersion() != "1.2.3" || GUID(dev.NodeGUID) != c.Device().GUID() || dev.MaxQPWR != 4096 || dev.PhysPortCnt != 1 {
+	if dev.MaxQPWR != 4096 || dev.PhysPortCnt != 1 {
 		t.Errorf("device attributes: %+v", dev)
-	}
-	if pkey, err := c.QueryPKey(1, 0); err != nil || pkey != 0xff01 {
-		t.Errorf("partition key: %#x, %v", pkey, err)
 	}
 	if fds := c.FDs(); fds[0] <= 2 || fds[1] <= 2 || fds[0] == fds[1] {
 		t.Errorf("descriptors: %v", fds)
-	}
-	if n := c.NumCompVectors(); n != 3 {
-		t.Errorf("%d completion vectors, want 3", n)
 	}
 	if _, err := c.QueryPort(2); err == nil || err.Error() != "ibv: query_port on standin0 port 2: invalid argument (EINVAL)" {
 		t.Errorf("a port that does not exist: %v", err)
@@ -131,8 +124,8 @@ func TestRegMR(t *testing.T) {
 			if got := p.s.call("standin_last_reg_iova2") == 1; got != tt.wantIova2 {
 				t.Errorf("reg_mr_iova2 called: %t, want %t", got, tt.wantIova2)
 			}
-			if mr.Addr() != p.mem.Addr()+64 || mr.Length() != 128 || mr.LKey()>>8 != 0x111111 || mr.RKey()>>8 != 0x222222 {
-				t.Errorf("region: %#x + %d, keys %#x and %#x", mr.Addr(), mr.Length(), mr.LKey(), mr.RKey())
+			if mr.Addr() != p.mem.Addr()+64 || mr.LKey()>>8 != 0x111111 || mr.RKey()>>8 != 0x222222 {
+				t.Errorf("region: %#x, keys %#x and %#x", mr.Addr(), mr.LKey(), mr.RKey())
 			}
 		})
 	}
@@ -144,8 +137,8 @@ func TestRegDmaBufMR(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mr.Addr() != 0x7f0000000000 || mr.Length() != 1<<20 {
-		t.Errorf("region: %#x + %d", mr.Addr(), mr.Length())
+	if mr.Addr() != 0x7f0000000000 {
+		t.Errorf("region: %#x", mr.Addr())
 	}
 	closeAll(t, mr)
 	p.s.fail("ibv_reg_mr", syscall.EOPNOTSUPP)
@@ -225,8 +218,8 @@ func TestQP(t *testing.T) {
 	if p.qp.Num()&^0xff != 0xabcd00 {
 		t.Errorf("number %#x", p.qp.Num())
 	}
-	if got := p.qp.Cap(); got.MaxSendWR != 67 || p.qp.MaxInline() != 64 {
-		t.Errorf("granted: %+v", got)
+	if got := p.qp.MaxInline(); got != 64 {
+		t.Errorf("%d bytes inline were granted, want 64", got)
 	}
 	want := QPAttr{QPState: IBV_QPS_RTR, PathMTU: IBV_MTU_4096, DestQPNum: 0xffffff, RQPSN: 0x123456,
 		AHAttr: AHAttr{IsGlobal: 1, PortNum: 1, GRH: GlobalRoute{DGID: GID{15: 9}, SGIDIndex: 3, HopLimit: 64, TrafficClass: 106}}}
@@ -261,8 +254,6 @@ func TestVerbsFail(t *testing.T) {
 		{"ibv_open_device", "open_device", 0, func() error { _, err := p.ctx.device.Open(); return err }},
 		{"ibv_query_device", "query_device", 0, func() error { _, err := p.ctx.QueryDevice(); return err }},
 		{"ibv_query_port", "query_port", 1, func() error { _, err := p.ctx.QueryPort(1); return err }},
-		{"_ibv_query_gid_ex", "query_gid_ex", 1, func() error { _, err := p.ctx.QueryGID(1, 0); return err }},
-		{"ibv_query_pkey", "query_pkey", 1, func() error { _, err := p.ctx.QueryPKey(1, 0); return err }},
 		{"ibv_query_port_speed", "query_port_speed", 1, func() error { _, err := p.ctx.PortSpeed(1); return err }},
 		{"ibv_alloc_pd", "alloc_pd", 0, func() error { _, err := p.ctx.AllocPD(); return err }},
 		{"ibv_create_comp_channel", "create_comp_channel", 0, func() error { _, err := p.ctx.CreateCompChannel(); return err }},
@@ -357,8 +348,6 @@ func TestCloseOrder(t *testing.T) {
 		"CreateCompChannel": func() error { _, err := p.ctx.CreateCompChannel(); return err },
 		"QueryDevice":       func() error { _, err := p.ctx.QueryDevice(); return err },
 		"QueryPort":         func() error { _, err := p.ctx.QueryPort(1); return err },
-		"QueryGID":          func() error { _, err := p.ctx.QueryGID(1, 0); return err },
-		"QueryPKey":         func() error { _, err := p.ctx.QueryPKey(1, 0); return err },
 		"PortSpeed":         func() error { _, err := p.ctx.PortSpeed(1); return err },
 		"Events":            func() error { _, err := p.ctx.Events(func(Event) {}, nil); return err },
 		"RegMR":             func() error { _, err := p.pd.RegMR(0, 1, 0); return err },
@@ -371,8 +360,7 @@ func TestCloseOrder(t *testing.T) {
 		"PostRecv":          func() error { _, err := p.qp.PostRecv(&RecvWR{}); return err },
 		"Poll":              func() error { _, err := p.cq.Poll(make([]WC, 1)); return err },
 		"ReqNotify":         func() error { return p.cq.ReqNotify(false) },
-		"GetEvent":          func() error { _, err := ch.GetEvent(); return err },
-		"Drain":             func() error { return ch.Drain() },
+		"Drain":             func() error { _, err := ch.Drain(); return err },
 	} {
 		if err := do(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s after Close: %v, want net.ErrClosed", name, err)

@@ -27,9 +27,6 @@ func (c *Context) AllocPD() (*PD, error) {
 	return pd, nil
 }
 
-// Context is the device it belongs to.
-func (pd *PD) Context() *Context { return pd.ctx }
-
 // Close frees the domain.
 func (pd *PD) Close() error {
 	return pd.life.end("protection domain on "+pd.ctx.device.info.Name, func() error {
@@ -114,9 +111,6 @@ func (mr *MR) RKey() uint32 { return mr.info.RKey }
 
 // Addr is the address of the first byte in work requests.
 func (mr *MR) Addr() uintptr { return mr.addr }
-
-// Length is the size in bytes.
-func (mr *MR) Length() uintptr { return mr.length }
 
 // Close deregisters the region.
 func (mr *MR) Close() error {

@@ -73,17 +73,11 @@ func (pd *PD) CreateQP(init QPInit) (*QP, error) {
 	return q, nil
 }
 
-// PD is the domain it belongs to.
-func (q *QP) PD() *PD { return q.pd }
-
 // Num is the queue pair number, 24 bits.
 func (q *QP) Num() uint32 { return q.info.Num }
 
 // MaxInline is what was granted: the bytes that a send may carry inside the work request.
-func (q *QP) MaxInline() uint32 { return q.info.Cap.MaxInlineData }
-
-// Cap holds the sizes as granted.
-func (q *QP) Cap() QPCap { return q.info.Cap }
+func (q *QP) MaxInline() uint32 { return q.info.MaxInline }
 
 // Query returns the attributes in mask; a library may return more.
 func (q *QP) Query(mask uint32) (QPAttr, error) {

@@ -3,98 +3,12 @@ package ibv
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
-
-func TestQueryGID(t *testing.T) {
-	s := loadStandin(t)
-	c := s.open()
-	want := GIDEntry{GID: GID{10: 0xff, 11: 0xff, 12: 10, 15: 2}, GIDIndex: 1, PortNum: 1, GIDType: IBV_GID_TYPE_ROCE_V2, NdevIfindex: 42}
-	if got, err := c.QueryGID(1, 1); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	if want.GID.String() != "10.0.0.2" {
-		t.Errorf("text: %v", want.GID)
-	}
-	if _, err := c.QueryGID(1, 5); !errors.Is(err, syscall.ENODATA) {
-		t.Errorf("an empty entry: %v, want ENODATA", err)
-	}
-}
-
-// sysfs writes files below a root.
-func sysfs(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, "class/infiniband/standin0/ports/1/gid_attrs", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
-
-// Without query_gid_ex, in the library or in the kernel, the types come from sysfs.
-func TestQueryGIDFromSysfs(t *testing.T) {
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := sysfs(t, map[string]string{
-		"types/0": "IB/RoCE v1\n", "ndevs/0": "nosuchif0\n",
-		"types/1": "RoCE v2\n", "ndevs/1": "lo\n",
-		"types/2": "RoCE v9\n",
-	})
-	gid := func(last byte) GID { return GID{10: 0xff, 11: 0xff, 12: 10, 15: last} }
-	for name, flags := range map[string][]string{"old library": {"-DRELEASE=10"}, "old kernel": nil} {
-		t.Run(name, func(t *testing.T) {
-			s := loadStandin(t, flags...)
-			c := s.open()
-			s.UseSysfs(root)
-			query := func(index int) (GIDEntry, error) {
-				if flags == nil {
-					s.fail("_ibv_query_gid_ex", syscall.EOPNOTSUPP)
-				}
-				return c.QueryGID(1, index)
-			}
-			want := GIDEntry{GID: gid(1), PortNum: 1, GIDType: IBV_GID_TYPE_ROCE_V1}
-			if got, err := query(0); err != nil || got != want {
-				t.Errorf("got %+v, %v, want %+v", got, err, want)
-			}
-			want = GIDEntry{GID: gid(2), GIDIndex: 1, PortNum: 1, GIDType: IBV_GID_TYPE_ROCE_V2, NdevIfindex: uint32(lo.Index)}
-			if got, err := query(1); err != nil || got != want {
-				t.Errorf("got %+v, %v, want %+v", got, err, want)
-			}
-			if _, err := query(2); err == nil || !strings.Contains(err.Error(), `"RoCE v9" is neither`) {
-				t.Errorf("a type nobody knows: %v", err)
-			}
-			if _, err := query(5); !errors.Is(err, syscall.ENODATA) {
-				t.Errorf("an empty entry: %v, want ENODATA", err)
-			}
-			s.UseSysfs(t.TempDir())
-			want = GIDEntry{GID: gid(2), GIDIndex: 1, PortNum: 1, GIDType: IBV_GID_TYPE_ROCE_V1}
-			if got, err := query(1); err != nil || got != want {
-				t.Errorf("a kernel that names no types: got %+v, %v, want %+v", got, err, want)
-			}
-			if flags != nil {
-				s.fail("ibv_query_gid", syscall.EINVAL)
-				if _, err := query(0); !errors.Is(err, syscall.EINVAL) {
-					t.Errorf("got %v, want EINVAL", err)
-				}
-			}
-		})
-	}
-}
 
 func TestPortSpeed(t *testing.T) {
 	tests := []struct {

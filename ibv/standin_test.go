@@ -75,7 +75,6 @@ func loadStandin(t testing.TB, flags ...string) standin {
 		t.Fatal(err)
 	}
 	s := standin{l, t}
-	l.UseSysfs("/sys")
 	s.call("standin_speed_ex", 0)
 	t.Cleanup(func() {
 		if n := s.call("standin_live"); n != 0 {

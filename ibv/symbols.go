@@ -4,8 +4,8 @@ package ibv
 type symbols struct {
 	getDeviceList, freeDeviceList, getDeviceName, getDeviceGUID uintptr
 	openDevice, closeDevice                                     uintptr
-	queryDevice, queryPort, queryGID, queryPkey                 uintptr
-	queryGIDEx, queryPortSpeed                                  uintptr
+	queryDevice, queryPort                                      uintptr
+	queryPortSpeed                                              uintptr
 	getAsyncEvent, ackAsyncEvent                                uintptr
 	allocPD, deallocPD                                          uintptr
 	regMR, regMRIova2, regDmabufMR, deregMR                     uintptr
@@ -32,9 +32,6 @@ func (s *symbols) table() []symbol {
 		{"ibv_close_device", "IBVERBS_1.1", true, &s.closeDevice},
 		{"ibv_query_device", "IBVERBS_1.1", true, &s.queryDevice},
 		{"ibv_query_port", "IBVERBS_1.1", true, &s.queryPort},
-		{"ibv_query_gid", "IBVERBS_1.1", true, &s.queryGID},
-		{"ibv_query_pkey", "IBVERBS_1.1", true, &s.queryPkey},
-		{"_ibv_query_gid_ex", "IBVERBS_1.11", false, &s.queryGIDEx},
 		{"ibv_query_port_speed", "IBVERBS_1.16", false, &s.queryPortSpeed},
 		{"ibv_get_async_event", "IBVERBS_1.1", true, &s.getAsyncEvent},
 		{"ibv_ack_async_event", "IBVERBS_1.1", true, &s.ackAsyncEvent},

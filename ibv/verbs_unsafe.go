@@ -74,28 +74,6 @@ func extension(ctx uintptr, offset int) uintptr {
 	return *at[uintptr](uintptr(int(ctx) + offset))
 }
 
-// int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
-func (l *libibverbs) QueryGID(ctx uintptr, port uint8, index int, gid *GID) syscall.Errno {
-	return failure(call(l.fn.queryGID, ctx, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(gid)), 0, 0))
-}
-
-// int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry,
-//
-//	uint32_t flags, size_t entry_size)
-func (l *libibverbs) QueryGIDEx(ctx uintptr, port uint8, index int, entry *GIDEntry) syscall.Errno {
-	if l.fn.queryGIDEx == 0 {
-		return syscall.EOPNOTSUPP
-	}
-	return failure(call(l.fn.queryGIDEx, ctx, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(entry)), 0, unsafe.Sizeof(*entry)))
-}
-
-// int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
-func (l *libibverbs) QueryPKey(ctx uintptr, port uint8, index int) ([2]byte, syscall.Errno) {
-	var pkey [2]byte
-	errno := failure(call(l.fn.queryPkey, ctx, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(&pkey)), 0, 0))
-	return pkey, errno
-}
-
 // int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 func (l *libibverbs) QueryPortSpeed(ctx uintptr, port uint8) (uint64, syscall.Errno) {
 	if l.fn.queryPortSpeed == 0 {
@@ -224,7 +202,7 @@ func (l *libibverbs) CreateCQ(ctx uintptr, entries int, ch uintptr) (CQInfo, sys
 	if errno = absent(p, errno); errno != 0 {
 		return CQInfo{}, errno
 	}
-	return CQInfo{Handle: p, Entries: int(at[cCQ](p).cqe)}, 0
+	return CQInfo{Handle: p}, 0
 }
 
 // int ibv_destroy_cq(struct ibv_cq *cq)
@@ -255,7 +233,7 @@ func (l *libibverbs) CreateQP(pd uintptr, init *QPCreate) (QPInfo, syscall.Errno
 	if errno = absent(p, errno); errno != 0 {
 		return QPInfo{}, errno
 	}
-	return QPInfo{Handle: p, Num: at[cQP](p).qpNum, Cap: attr.cap}, 0
+	return QPInfo{Handle: p, Num: at[cQP](p).qpNum, MaxInline: attr.cap.MaxInlineData}, 0
 }
 
 // int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)

@@ -2,20 +2,6 @@
 
 package ibv
 
-// enum ibv_node_type
-const (
-	IBV_NODE_CA          = 0x1
-	IBV_NODE_RNIC        = 0x4
-	IBV_NODE_UNSPECIFIED = 0x7
-)
-
-// enum ibv_transport_type
-const (
-	IBV_TRANSPORT_IB          = 0x0
-	IBV_TRANSPORT_IWARP       = 0x1
-	IBV_TRANSPORT_UNSPECIFIED = 0x4
-)
-
 // enum ibv_gid_type
 const (
 	IBV_GID_TYPE_IB      = 0x0
@@ -47,11 +33,6 @@ const (
 	IBV_LINK_LAYER_UNSPECIFIED = 0x0
 	IBV_LINK_LAYER_INFINIBAND  = 0x1
 	IBV_LINK_LAYER_ETHERNET    = 0x2
-)
-
-// Flags of a port
-const (
-	IBV_QPF_GRH_REQUIRED = 0x1
 )
 
 // enum ibv_access_flags

@@ -205,42 +205,20 @@ type PortAttr struct {
 	_             [72]byte
 }
 
-// GIDEntry mirrors struct ibv_gid_entry.
-type GIDEntry struct {
-	_           structs.HostLayout
-	_           [0]uint64 // C alignment
-	GID         GID
-	GIDIndex    uint32
-	PortNum     uint32
-	GIDType     uint32
-	NdevIfindex uint32
-}
-
 // cContext mirrors struct ibv_context.
 type cContext struct {
-	_              structs.HostLayout
-	_              [96]byte
-	pollCQ         uintptr
-	reqNotifyCQ    uintptr
-	_              [96]byte
-	postSend       uintptr
-	postRecv       uintptr
-	_              [40]byte
-	cmdFD          int32
-	asyncFD        int32
-	numCompVectors int32
-	_              [52]byte
-	abiCompat      uintptr
-}
-
-// cDevice mirrors struct ibv_device.
-type cDevice struct {
-	_             structs.HostLayout
-	_             [0]uint64 // C alignment
-	_             [16]byte
-	nodeType      uint32
-	transportType uint32
-	_             [640]byte
+	_           structs.HostLayout
+	_           [96]byte
+	pollCQ      uintptr
+	reqNotifyCQ uintptr
+	_           [96]byte
+	postSend    uintptr
+	postRecv    uintptr
+	_           [40]byte
+	cmdFD       int32
+	asyncFD     int32
+	_           [56]byte
+	abiCompat   uintptr
 }
 
 // cMR mirrors struct ibv_mr.
@@ -261,15 +239,6 @@ type cQP struct {
 	qpNum uint32
 	state uint32
 	_     [108]byte
-}
-
-// cCQ mirrors struct ibv_cq.
-type cCQ struct {
-	_   structs.HostLayout
-	_   [0]uint64 // C alignment
-	_   [28]byte
-	cqe int32
-	_   [104]byte
 }
 
 // cCompChannel mirrors struct ibv_comp_channel.

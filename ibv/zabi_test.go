@@ -156,13 +156,6 @@ var mirrors = []mirror{
 		{"port_cap_flags2", unsafe.Offsetof(PortAttr{}.PortCapFlags2), unsafe.Sizeof(PortAttr{}.PortCapFlags2), false},
 		{"active_speed_ex", unsafe.Offsetof(PortAttr{}.ActiveSpeedEx), unsafe.Sizeof(PortAttr{}.ActiveSpeedEx), true},
 	}},
-	{"ibv_gid_entry", unsafe.Sizeof(GIDEntry{}), unsafe.Alignof(GIDEntry{}), 0, []mirrorField{
-		{"gid", unsafe.Offsetof(GIDEntry{}.GID), unsafe.Sizeof(GIDEntry{}.GID), false},
-		{"gid_index", unsafe.Offsetof(GIDEntry{}.GIDIndex), unsafe.Sizeof(GIDEntry{}.GIDIndex), false},
-		{"port_num", unsafe.Offsetof(GIDEntry{}.PortNum), unsafe.Sizeof(GIDEntry{}.PortNum), false},
-		{"gid_type", unsafe.Offsetof(GIDEntry{}.GIDType), unsafe.Sizeof(GIDEntry{}.GIDType), false},
-		{"ndev_ifindex", unsafe.Offsetof(GIDEntry{}.NdevIfindex), unsafe.Sizeof(GIDEntry{}.NdevIfindex), false},
-	}},
 	{"ibv_context", unsafe.Sizeof(cContext{}), unsafe.Alignof(cContext{}), 0, []mirrorField{
 		{"ops.poll_cq", unsafe.Offsetof(cContext{}.pollCQ), unsafe.Sizeof(cContext{}.pollCQ), false},
 		{"ops.req_notify_cq", unsafe.Offsetof(cContext{}.reqNotifyCQ), unsafe.Sizeof(cContext{}.reqNotifyCQ), false},
@@ -170,12 +163,7 @@ var mirrors = []mirror{
 		{"ops.post_recv", unsafe.Offsetof(cContext{}.postRecv), unsafe.Sizeof(cContext{}.postRecv), false},
 		{"cmd_fd", unsafe.Offsetof(cContext{}.cmdFD), unsafe.Sizeof(cContext{}.cmdFD), false},
 		{"async_fd", unsafe.Offsetof(cContext{}.asyncFD), unsafe.Sizeof(cContext{}.asyncFD), false},
-		{"num_comp_vectors", unsafe.Offsetof(cContext{}.numCompVectors), unsafe.Sizeof(cContext{}.numCompVectors), false},
 		{"abi_compat", unsafe.Offsetof(cContext{}.abiCompat), unsafe.Sizeof(cContext{}.abiCompat), false},
-	}},
-	{"ibv_device", unsafe.Sizeof(cDevice{}), unsafe.Alignof(cDevice{}), 0, []mirrorField{
-		{"node_type", unsafe.Offsetof(cDevice{}.nodeType), unsafe.Sizeof(cDevice{}.nodeType), false},
-		{"transport_type", unsafe.Offsetof(cDevice{}.transportType), unsafe.Sizeof(cDevice{}.transportType), false},
 	}},
 	{"ibv_mr", unsafe.Sizeof(cMR{}), unsafe.Alignof(cMR{}), 0, []mirrorField{
 		{"lkey", unsafe.Offsetof(cMR{}.lkey), unsafe.Sizeof(cMR{}.lkey), false},
@@ -184,9 +172,6 @@ var mirrors = []mirror{
 	{"ibv_qp", unsafe.Sizeof(cQP{}), unsafe.Alignof(cQP{}), 0, []mirrorField{
 		{"qp_num", unsafe.Offsetof(cQP{}.qpNum), unsafe.Sizeof(cQP{}.qpNum), false},
 		{"state", unsafe.Offsetof(cQP{}.state), unsafe.Sizeof(cQP{}.state), false},
-	}},
-	{"ibv_cq", unsafe.Sizeof(cCQ{}), unsafe.Alignof(cCQ{}), 0, []mirrorField{
-		{"cqe", unsafe.Offsetof(cCQ{}.cqe), unsafe.Sizeof(cCQ{}.cqe), false},
 	}},
 	{"ibv_comp_channel", unsafe.Sizeof(cCompChannel{}), unsafe.Alignof(cCompChannel{}), 0, []mirrorField{
 		{"fd", unsafe.Offsetof(cCompChannel{}.fd), unsafe.Sizeof(cCompChannel{}.fd), false},

@@ -68,8 +68,6 @@ struct ibv_device **ibv_get_device_list(int *num)
 	list = calloc(N_DEVICES + 1, sizeof *list);
 	devices = calloc(N_DEVICES, sizeof *devices);
 	for (i = 0; i < N_DEVICES; i++) {
-		devices[i].node_type = IBV_NODE_CA;
-		devices[i].transport_type = IBV_TRANSPORT_IB;
 		strcpy(devices[i].name, names[i]);
 		list[i] = &devices[i];
 	}
@@ -291,7 +289,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	c->ex.context.device = &c->device;
 	c->ex.context.async_fd = fds[0];
 	c->ex.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	c->ex.context.num_comp_vectors = 3;
 	c->ex.context.ops.poll_cq = poll_cq;
 	c->ex.context.ops.req_notify_cq = req_notify_cq;
 	c->ex.context.ops.post_send = post_send;
@@ -318,56 +315,11 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 {
 	(void)c;
 	memset(a, 0, sizeof *a);
-	strcpy(a->fw_ver, "1.2.3");
 	a->node_guid = ibv_get_device_guid(c->device);
 	a->max_qp_wr = 4096;
 	a->phys_port_cnt = 1;
 	return failing("ibv_query_device");
 }
-
-static int gid(int index, union ibv_gid *g)
-{
-	memset(g, 0, sizeof *g);
-	if (index < 0 || index > 2)
-		return 0;
-	g->raw[10] = g->raw[11] = 0xff;
-	g->raw[12] = 10, g->raw[15] = 1 + index;
-	return 1;
-}
-
-int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *g)
-{
-	(void)c, (void)port;
-	if (failing("ibv_query_gid"))
-		return -1;
-	gid(index, g);
-	return 0;
-}
-
-int ibv_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey)
-{
-	(void)c, (void)port, (void)index;
-	memcpy(pkey, "\xff\x01", 2);
-	return failing("ibv_query_pkey") ? -1 : 0;
-}
-
-#if RELEASE >= 11
-int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags, size_t size)
-{
-	(void)c, (void)flags;
-	if (failing("_ibv_query_gid_ex"))
-		return errno;
-	if (size != sizeof *e)
-		return EINVAL;
-	if (!gid(index, &e->gid))
-		return ENODATA;
-	e->gid_index = index;
-	e->port_num = port;
-	e->gid_type = IBV_GID_TYPE_ROCE_V2;
-	e->ndev_ifindex = 42;
-	return 0;
-}
-#endif
 
 #if RELEASE >= 16
 int ibv_query_port_speed(struct ibv_context *c, uint32_t port, uint64_t *speed)
@@ -508,7 +460,6 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context, s
 	o->v.context = c;
 	o->v.channel = ch;
 	o->v.cq_context = cq_context;
-	o->v.cqe = cqe + 1;
 	return &o->v;
 }
 

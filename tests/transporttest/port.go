@@ -28,7 +28,7 @@ func VerbsPort(t *testing.T, b *bus.Bus) (*verbs.Port, topology.Address, *adapte
 		t.Fatal(err)
 	}
 	closing := make(chan struct{})
-	from := topology.Address{Addr: addr, Raw: addr.As16(), Type: topology.GIDTypeRoCEv2}
+	from := topology.Address{Addr: addr, Type: topology.GIDTypeRoCEv2}
 	p, err := verbs.Open(lib, devices[0], topology.Port{Device: "rdma0", Num: 1, GIDs: []topology.Address{from}, Active: true, LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0,
 		verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: threads.New(2, clock.Clock{}, closing), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ncclmesh/ibv"
+	"ncclmesh/transport/topology"
 )
 
 const usage = `usage: benchibv [flags]
@@ -93,16 +93,18 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// firstRoCE returns the index of the first RoCE v2 GID of the port.
-func firstRoCE(ctx *ibv.Context, port uint8) (int, ibv.GID, error) {
-	a, err := ctx.QueryPort(port)
+// firstRoCE returns the first RoCE v2 GID of a device.
+func firstRoCE(device string) (topology.Address, error) {
+	node, err := topology.Discover(topology.Source{})
 	if err != nil {
-		return 0, ibv.GID{}, err
+		return topology.Address{}, err
 	}
-	for i := range int(a.GIDTblLen) {
-		if g, err := ctx.QueryGID(port, i); err == nil && g.GIDType == ibv.IBV_GID_TYPE_ROCE_V2 {
-			return i, g.GID, nil
+	for _, p := range node.Ports {
+		for _, g := range p.GIDs {
+			if p.Device == device && g.Type == topology.GIDTypeRoCEv2 {
+				return g, nil
+			}
 		}
 	}
-	return 0, ibv.GID{}, fmt.Errorf("port %d of %s has no RoCE v2 GID", port, ctx.Device().Name())
+	return topology.Address{}, fmt.Errorf("%s has no RoCE v2 GID", device)
 }

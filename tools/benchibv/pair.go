@@ -40,10 +40,11 @@ func newPair() (*pair, error) {
 	if p.ctx, err = devices[0].Open(); err != nil {
 		return nil, err
 	}
-	var gid ibv.GID
-	if p.gidIndex, gid, err = firstRoCE(p.ctx, 1); err != nil {
+	gid, err := firstRoCE(devices[0].Name())
+	if err != nil {
 		return nil, err
 	}
+	p.gidIndex = gid.Index
 	if p.pd, err = p.ctx.AllocPD(); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func newPair() (*pair, error) {
 		{ibv.QPAttr{QPState: ibv.IBV_QPS_INIT, PortNum: 1, QPAccessFlags: ibv.IBV_ACCESS_REMOTE_WRITE},
 			ibv.IBV_QP_STATE | ibv.IBV_QP_PKEY_INDEX | ibv.IBV_QP_PORT | ibv.IBV_QP_ACCESS_FLAGS},
 		{ibv.QPAttr{QPState: ibv.IBV_QPS_RTR, PathMTU: ibv.IBV_MTU_1024, DestQPNum: p.qp.Num(), MaxDestRdAtomic: 1, MinRnrTimer: 1,
-			AHAttr: ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: gid, SGIDIndex: uint8(p.gidIndex), HopLimit: 255}}},
+			AHAttr: ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: gid.Addr.As16(), SGIDIndex: uint8(gid.Index), HopLimit: 255}}},
 			ibv.IBV_QP_STATE | ibv.IBV_QP_AV | ibv.IBV_QP_PATH_MTU | ibv.IBV_QP_DEST_QPN | ibv.IBV_QP_RQ_PSN |
 				ibv.IBV_QP_MAX_DEST_RD_ATOMIC | ibv.IBV_QP_MIN_RNR_TIMER},
 		{ibv.QPAttr{QPState: ibv.IBV_QPS_RTS, Timeout: 14, RetryCnt: 7, RnrRetry: 7, MaxRdAtomic: 1},

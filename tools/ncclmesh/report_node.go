@@ -25,12 +25,7 @@ type (
 	}
 	portView struct {
 		topology.Port
-		GIDs                   []addressView
 		SysImageGUID, NodeGUID string
-	}
-	addressView struct {
-		topology.Address
-		Raw string
 	}
 	linkView struct {
 		topology.Link
@@ -54,11 +49,7 @@ func viewOf(node *topology.Node) nodeView {
 	}
 	ports := func(list []topology.Port) (views []portView) {
 		for _, p := range list {
-			view := portView{Port: p, SysImageGUID: guid(p.SysImageGUID), NodeGUID: guid(p.NodeGUID)}
-			for _, g := range p.GIDs {
-				view.GIDs = append(view.GIDs, addressView{g, netip.AddrFrom16(g.Raw).String()})
-			}
-			views = append(views, view)
+			views = append(views, portView{Port: p, SysImageGUID: guid(p.SysImageGUID), NodeGUID: guid(p.NodeGUID)})
 		}
 		return views
 	}

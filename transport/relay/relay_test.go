@@ -99,7 +99,7 @@ func hostPort(netdev string, at netip.Addr, kind lane.Kind, index uint8) lane.Po
 	raw := at.As16()
 	p := tcp.NewPort(topology.Port{
 		Netdev: netdev, Active: true, Carrier: true, Addrs: []netip.Prefix{netip.PrefixFrom(at, 8)},
-		GIDs: []topology.Address{{Addr: netip.AddrFrom16(raw), Raw: raw, Type: topology.GIDTypeNone, Netdev: netdev, PrefixLen: 8}},
+		GIDs: []topology.Address{{Addr: netip.AddrFrom16(raw), Type: topology.GIDTypeNone, Netdev: netdev, PrefixLen: 8}},
 	}, index, tcp.Options{})
 	return kindPort{p, kind}
 }

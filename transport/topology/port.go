@@ -74,7 +74,6 @@ func (t GIDType) String() string {
 type Address struct {
 	Index     int
 	Addr      netip.Addr // in 16 byte form; Is4In6 recognises an IPv4 address
-	Raw       [16]byte
 	Type      GIDType
 	Netdev    string // interface that the GID belongs to; for a VLAN it differs from the port's
 	PrefixLen int    // of this address on Netdev, in bits of its own family; -1 if Netdev does not have the address

@@ -113,7 +113,7 @@ func (p *Process) CreateCQ(ctx uintptr, entries int, ch uintptr) (ibv.CQInfo, sy
 	}
 	p.cqs[q.handle] = q
 	c.users++
-	return ibv.CQInfo{Handle: q.handle, Entries: entries, Queue: q}, 0
+	return ibv.CQInfo{Handle: q.handle, Queue: q}, 0
 }
 
 func (p *Process) DestroyCQ(handle uintptr) syscall.Errno {

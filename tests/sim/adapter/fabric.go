@@ -111,11 +111,10 @@ func (d *Device) GUID() uint64 { return d.guid }
 
 // PortConfig says what a port is.
 type PortConfig struct {
-	GIDs   []GID  // its table, from index 0
-	LID    uint16 // of an InfiniBand port; 0 is Ethernet
-	MTU    uint32 // IBV_MTU_256 and so on; IBV_MTU_4096
-	Mbps   int    // 100,000
-	Netdev uint32 // index of its interface
+	GIDs []GID  // its table, from index 0
+	LID  uint16 // of an InfiniBand port; 0 is Ethernet
+	MTU  uint32 // IBV_MTU_256 and so on; IBV_MTU_4096
+	Mbps int    // 100,000
 }
 
 // GID is an entry of a port's table.

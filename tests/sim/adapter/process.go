@@ -86,7 +86,7 @@ func (p *Process) Devices() (list []ibv.DeviceInfo, _ error) {
 	defer p.fabric.mu.Unlock()
 	for _, d := range p.fabric.devices {
 		if d.node == p.node {
-			list = append(list, ibv.DeviceInfo{Name: d.name, GUID: d.guid, NodeType: ibv.IBV_NODE_CA, Transport: ibv.IBV_TRANSPORT_IB})
+			list = append(list, ibv.DeviceInfo{Name: d.name, GUID: d.guid})
 		}
 	}
 	return list, nil
@@ -106,7 +106,7 @@ func (p *Process) OpenDevice(name string, guid uint64) (ibv.ContextInfo, error) 
 		c := &context{device: d, process: p, handle: f.handle(), come: make(chan struct{}, 1)}
 		p.contexts[c.handle] = c
 		d.opened = append(d.opened, c)
-		return ibv.ContextInfo{Handle: c.handle, CmdFD: -1, AsyncFD: -1, NumCompVectors: 1}, nil
+		return ibv.ContextInfo{Handle: c.handle, CmdFD: -1, AsyncFD: -1}, nil
 	}
 	return ibv.ContextInfo{}, &ibv.Error{Op: "open_device", Device: name, Errno: syscall.ENODEV,
 		Detail: fmt.Sprintf("node %s has no such device with GUID %016x", p.node, guid)}
@@ -165,12 +165,11 @@ func (p *Process) QueryDevice(ctx uintptr, attr *ibv.DeviceAttr) syscall.Errno {
 	}
 	l := &d.limits
 	*attr = ibv.DeviceAttr{
-		NodeGUID: ibv.GUID(d.guid), SysImageGUID: ibv.GUID(d.guid), MaxMRSize: 1 << 62, PageSizeCap: 1 << 12,
+		MaxMRSize: 1 << 62, PageSizeCap: 1 << 12,
 		MaxQP: int32(l.QPs), MaxQPWR: int32(l.QPWR), MaxSGE: int32(l.SGE), MaxSGERd: int32(l.SGE), MaxCQ: int32(l.CQs),
 		MaxCQE: int32(l.CQE), MaxMR: int32(l.MRs), MaxPD: int32(l.PDs), MaxQPRdAtom: int32(l.Reads), MaxQPInitRdAtom: int32(l.Reads),
 		MaxPkeys: 1, PhysPortCnt: byte(len(d.ports)),
 	}
-	copy(attr.FWVer[:], "28.0.0-sim")
 	return 0
 }
 
@@ -213,36 +212,6 @@ func (p *Process) QueryPortSpeed(ctx uintptr, num uint8) (uint64, syscall.Errno)
 		return 0, errno
 	}
 	return uint64(port.config.Mbps / 100), 0
-}
-
-func (p *Process) QueryGID(ctx uintptr, num uint8, index int, gid *ibv.GID) syscall.Errno {
-	var entry ibv.GIDEntry
-	errno := p.QueryGIDEx(ctx, num, index, &entry)
-	*gid = entry.GID
-	return errno
-}
-
-func (p *Process) QueryGIDEx(ctx uintptr, num uint8, index int, entry *ibv.GIDEntry) syscall.Errno {
-	port, errno := p.onPort(ctx, num, "query_gid_ex")
-	defer p.fabric.mu.Unlock()
-	switch {
-	case errno != 0:
-		return errno
-	case index < 0 || index >= len(port.config.GIDs) || port.config.GIDs[index].GID == (ibv.GID{}):
-		return syscall.ENODATA
-	}
-	g := port.config.GIDs[index]
-	*entry = ibv.GIDEntry{GID: g.GID, GIDIndex: uint32(index), PortNum: uint32(num), GIDType: g.Type, NdevIfindex: port.config.Netdev}
-	return 0
-}
-
-func (p *Process) QueryPKey(ctx uintptr, num uint8, index int) ([2]byte, syscall.Errno) {
-	_, errno := p.onPort(ctx, num, "query_pkey")
-	defer p.fabric.mu.Unlock()
-	if errno == 0 && index != 0 {
-		errno = syscall.EINVAL
-	}
-	return [2]byte{0xff, 0xff}, errno
 }
 
 func (p *Process) StatusText(uint32) string { return "" }

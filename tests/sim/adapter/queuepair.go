@@ -61,7 +61,7 @@ func (p *Process) CreateQP(pd uintptr, init *ibv.QPCreate) (ibv.QPInfo, syscall.
 	d.users++
 	q.sendCQ.users++
 	q.recvCQ.users++
-	return ibv.QPInfo{Handle: q.handle, Num: q.num, Cap: c, Queue: q}, 0
+	return ibv.QPInfo{Handle: q.handle, Num: q.num, MaxInline: c.MaxInlineData, Queue: q}, 0
 }
 
 func (p *Process) DestroyQP(handle uintptr) syscall.Errno {

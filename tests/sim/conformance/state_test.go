@@ -111,7 +111,7 @@ var stateRows = []row{
 	on("attributes are kept", func(a, b *end) {
 		got, err := a.qp.Query(ibv.IBV_QP_STATE | ibv.IBV_QP_AV | ibv.IBV_QP_TIMEOUT | ibv.IBV_QP_RETRY_CNT)
 		a.w.must(err)
-		if got.AHAttr.GRH.DGID != b.gid.GID || got.DestQPNum != b.qp.Num() || got.Timeout != 18 || got.RetryCnt != 7 || got.QPState != rts {
+		if got.AHAttr.GRH.DGID != b.gid.Addr.As16() || got.DestQPNum != b.qp.Num() || got.Timeout != 18 || got.RetryCnt != 7 || got.QPState != rts {
 			a.w.Errorf("%+v", got)
 		}
 	}),
@@ -274,12 +274,6 @@ var stateRows = []row{
 		if mbps, err := e.ctx.PortSpeed(1); err != nil || mbps != 100_000 {
 			w.Errorf("speed %d, %v", mbps, err)
 		}
-		if key, err := e.ctx.QueryPKey(1, 0); err != nil || key != 0xffff {
-			w.Errorf("partition key %#x, %v", key, err)
-		}
-		if _, err := e.ctx.QueryGID(1, 15); !errors.Is(err, syscall.ENODATA) {
-			w.Errorf("an empty entry: %v, want ENODATA", err)
-		}
 		for _, port := range []uint8{0, 2} {
 			if _, err := e.ctx.QueryPort(port); !errors.Is(err, syscall.EINVAL) {
 				w.Errorf("port %d: %v, want EINVAL", port, err)
@@ -287,7 +281,7 @@ var stateRows = []row{
 		}
 		dev, err := e.ctx.QueryDevice()
 		w.must(err)
-		if ibv.GUID(dev.NodeGUID) != e.ctx.Device().GUID() || dev.PhysPortCnt != 1 || dev.MaxQPWR < 8192 || dev.MaxQPRdAtom < 1 {
+		if dev.PhysPortCnt != 1 || dev.MaxQPWR < 8192 || dev.MaxQPRdAtom < 1 {
 			w.Errorf("device: %+v", dev)
 		}
 		e.close()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +21,11 @@ import (
 	"ncclmesh/tests/require"
 	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
+	"ncclmesh/transport/topology"
 )
 
-// topology is the model's world for the C library.
-const topology = `
+// cabling is the model's world for the C library.
+const cabling = `
 port a rdma0 netdev p0 addr 192.168.1.1/24 mtu 1500 ece 15b3:10000007 dma 0000:02:00.0
 port a rdma1 netdev p1 addr 192.168.1.2/24 mtu 1500 ece 15b3:1000000d
 link a:rdma0 a:rdma1
@@ -35,7 +37,7 @@ var missing string // why the C library cannot be tried
 
 func TestMain(m *testing.M) {
 	if os.Getenv(fabric.Tested) == "" {
-		if err := fabric.Again("conformance", topology, "a"); err != nil {
+		if err := fabric.Again("conformance", cabling, "a"); err != nil {
 			missing = err.Error()
 		}
 	}
@@ -46,7 +48,8 @@ func TestMain(m *testing.M) {
 type world struct {
 	*testing.T
 	lib    *ibv.Library
-	pause  func() // lets others do something
+	gid    func(device string) (topology.Address, error) // the RoCE v2 GID of the device that is an IPv4 address
+	pause  func()                                        // lets others do something
 	faults faults
 	ends   []*end
 }
@@ -89,8 +92,10 @@ func TestModel(t *testing.T) {
 			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 				f := adapter.New(b)
 				var ports []*adapter.Port
+				gids := map[string]topology.Address{}
 				for i, name := range []string{"rdma0", "rdma1"} {
-					gid := ibv.GID{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 1, 15: byte(i + 1)}
+					gids[name] = topology.Address{Index: 1, Addr: netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 1, 15: byte(i + 1)})}
+					gid := ibv.GID(gids[name].Addr.As16())
 					d := f.AddDevice("a", name, adapter.Usual)
 					if i == 0 {
 						d.KnowDataDirect(dataDirect)
@@ -102,7 +107,7 @@ func TestModel(t *testing.T) {
 				m := &model{fabric: f, ports: ports, link: f.Connect(adapter.LinkConfig{Rate: 12_500_000_000, Latency: time.Microsecond, Jitter: 100}, ports...)}
 				p := f.Process("a", "test")
 				pause := b.Source("test")
-				try(&world{T: t, lib: ibv.Use(p), pause: func() { pause.Sleep(time.Microsecond) }, faults: m}, r)
+				try(&world{T: t, lib: ibv.Use(p), gid: func(device string) (topology.Address, error) { return gids[device], nil }, pause: func() { pause.Sleep(time.Microsecond) }, faults: m}, r)
 				if left := p.Objects(); len(left) > 0 {
 					t.Errorf("left at the adapters: %v", left)
 				}
@@ -126,9 +131,23 @@ func TestFake(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			f := fake{t}
 			defer f.mend()
-			try(&world{T: t, lib: lib, pause: runtime.Gosched, faults: f}, r)
+			try(&world{T: t, lib: lib, gid: discovered, pause: runtime.Gosched, faults: f}, r)
 		})
 	}
+}
+
+// discovered finds the RoCE v2 GID of a device that is an IPv4 address, as the plugin does.
+func discovered(device string) (topology.Address, error) {
+	node, err := topology.Discover(topology.Source{})
+	if err != nil {
+		return topology.Address{}, err
+	}
+	for _, p := range node.Ports {
+		if gids := p.RankGIDs(topology.AnyGID); p.Device == device && len(gids) > 0 && gids[0].Addr.Unmap().Is4() {
+			return gids[0], nil
+		}
+	}
+	return topology.Address{}, fmt.Errorf("%s has no GID of RoCE v2 over IPv4", device)
 }
 
 func try(w *world, r row) {
@@ -216,7 +235,7 @@ type end struct {
 	qp   *ibv.QP
 	mem  *ibv.Memory
 	mr   *ibv.MR
-	gid  ibv.GIDEntry
+	gid  topology.Address
 	peer *end
 
 	buf  []byte // registered
@@ -256,7 +275,8 @@ func newEnd(w *world, device string, wish wish) *end {
 	e.stop, err = e.ctx.Events(func(ev ibv.Event) { e.events <- ev }, func(*guard.Panic) {})
 	w.must(err)
 	w.ends = append(w.ends, e)
-	e.findGID()
+	e.gid, err = w.gid(device)
+	w.must(err)
 	e.pd, err = e.ctx.AllocPD()
 	w.must(err)
 	e.ch, err = e.ctx.CreateCompChannel()
@@ -279,18 +299,6 @@ func (e *end) makeQP() {
 	e.qp, err = e.pd.CreateQP(ibv.QPInit{SendCQ: e.cq, RecvCQ: e.cq, MaxSendWR: e.wish.sendWR, MaxRecvWR: e.wish.recvWR,
 		MaxSendSGE: e.wish.sge, MaxRecvSGE: e.wish.sge, MaxInline: e.wish.inline, Type: ibv.IBV_QPT_RC, SigAll: e.wish.sigAll})
 	e.w.must(err)
-}
-
-// findGID finds the RoCE v2 GID of the port that is an IPv4 address.
-func (e *end) findGID() {
-	for i := range 16 {
-		g, err := e.ctx.QueryGID(1, i)
-		if err == nil && g.GIDType == ibv.IBV_GID_TYPE_ROCE_V2 && bytes.Equal(g.GID[:12], []byte{10: 0xff, 11: 0xff}) {
-			e.gid = g
-			return
-		}
-	}
-	e.w.Fatalf("%v has no GID of RoCE v2 over IPv4", e.ctx.Device())
 }
 
 // ends are two that are connected as far as their wishes go.
@@ -341,7 +349,7 @@ func (e *end) attributes(to uint32) (*ibv.QPAttr, uint32) {
 		a.PortNum, a.QPAccessFlags = 1, e.wish.qpAccess
 		return a, maskInit
 	case ibv.IBV_QPS_RTR:
-		a.AHAttr = ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: e.peer.gid.GID, SGIDIndex: uint8(e.gid.GIDIndex), HopLimit: 64}}
+		a.AHAttr = ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: e.peer.gid.Addr.As16(), SGIDIndex: uint8(e.gid.Index), HopLimit: 64}}
 		a.PathMTU, a.DestQPNum, a.RQPSN = ibv.IBV_MTU_1024, e.peer.qp.Num(), e.peer.psn()
 		a.MaxDestRdAtomic, a.MinRnrTimer = reads(e.wish.readsIn), 1
 		return a, maskRTR

@@ -71,7 +71,7 @@ func (m *Machine) AddAdapter(name string, i *internet.Interface, mbps int, l ada
 	know := eceKinds[a.Device.GUID()%uint64(len(eceKinds))]
 	a.Device.KnowECE(know.VendorID, know.Options)
 	port := filepath.Join(a.dir, "ports/1")
-	a.Port = a.Device.AddPort(adapter.PortConfig{Mbps: mbps, Netdev: uint32(i.Index()), GIDs: a.gids()})
+	a.Port = a.Device.AddPort(adapter.PortConfig{Mbps: mbps, GIDs: a.gids()})
 	m.write(a.dir, "node_type", "1: CA")
 	guid := a.Device.GUID()
 	text := fmt.Sprintf("%04x:%04x:%04x:%04x", guid>>48, guid>>32&0xffff, guid>>16&0xffff, guid&0xffff)

@@ -111,7 +111,7 @@ func (t *thread) sleep() {
 	}
 	f.waiter.Wait(t.channels, -1) // the caller polls, and so sees what ended the wait
 	for _, ch := range t.channels {
-		if err := ch.Drain(); err != nil {
+		if _, err := ch.Drain(); err != nil {
 			panic(err)
 		}
 	}
