@@ -89,12 +89,6 @@ func (d *Driver) attributesOf(device int32) (Attributes, error) {
 	return a, nil
 }
 
-// Version returns the newest version of CUDA that the driver supports, as 12080 for 12.8.
-func (d *Driver) Version() (int, error) {
-	v, result := d.version()
-	return v, failed("cuDriverGetVersion", result)
-}
-
 // FlushWrites makes earlier writes of PCIe devices into the memory of a GPU visible to that GPU: the device of the calling thread's context,
 // or, if the thread has no context, as a goroutine of a library, each device whose primary context the program uses. It fails with
 // CUDA_ERROR_NOT_SUPPORTED if the devices do not have FlushByHost; it asks the driver for that once.

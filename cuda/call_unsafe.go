@@ -21,13 +21,6 @@ func lookup(handle uintptr, name string) uintptr {
 
 func result(r uintptr) int { return int(int32(r)) }
 
-// CUresult cuDriverGetVersion(int *driverVersion)
-func (d *Driver) version() (int, int) {
-	v := new(int32)
-	r := result(ccall.Call(d.fn.driverGetVersion, uintptr(unsafe.Pointer(v)), 0, 0, 0, 0, 0))
-	return int(*v), r
-}
-
 // CUresult cuDeviceGetCount(int *count)
 func (d *Driver) count() (int, int) {
 	n := new(int32)

@@ -24,9 +24,9 @@ type Driver struct {
 
 // functions are the addresses of the driver's functions; 0 where an optional one is missing.
 type functions struct {
-	driverGetVersion, deviceGetCount, deviceGet, deviceGetAttribute uintptr
-	ctxGetDevice, pointerGetAttribute, memGetAddressRange           uintptr
-	flushWrites                                                     uintptr
+	deviceGetCount, deviceGet, deviceGetAttribute         uintptr
+	ctxGetDevice, pointerGetAttribute, memGetAddressRange uintptr
+	flushWrites                                           uintptr
 
 	primaryState, primaryRetain, primaryRelease, ctxPush, ctxPop uintptr
 }
@@ -39,7 +39,6 @@ type function struct {
 
 func (f *functions) table() []function {
 	return []function{
-		{"cuDriverGetVersion", true, &f.driverGetVersion},
 		{"cuDeviceGetCount", true, &f.deviceGetCount},
 		{"cuDeviceGet", true, &f.deviceGet},
 		{"cuDeviceGetAttribute", true, &f.deviceGetAttribute},

@@ -15,9 +15,6 @@ import (
 	"ncclmesh/transport/turn"
 )
 
-// Name is the network's name, as in NCCL_NET=mesh.
-const Name = "Mesh"
-
 // A Net is the network plugin, the RMA plugin and the tuner plugin of one process.
 type Net struct {
 	process *Process

@@ -94,7 +94,7 @@ func GrantsRequested(s *Sender) bool {
 func DefersGrants(r *Receiver) bool {
 	r.Lock()
 	defer r.Unlock()
-	return !r.unexpected.deferred.none()
+	return r.unexpected.deferred != slots{}
 }
 
 // OldestInFlight returns the number of the oldest message with a part in flight on each lane.

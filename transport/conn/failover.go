@@ -19,7 +19,6 @@ type slots [lane.Window / 64]uint64
 
 func (s *slots) add(i int)      { s[i/64] |= 1 << (i % 64) }
 func (s *slots) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
-func (s *slots) none() bool     { return *s == slots{} }
 
 // report returns what has arrived of each incomplete receive, after lane l was drained at both ends. It
 // queues the grants that went over l to be sent again if they may not have landed.
