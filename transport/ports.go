@@ -27,7 +27,7 @@ const (
 // openPlain adds the network interfaces as ports for TCP, after the RDMA ports: first those that are usable, then those
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
-	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Circuits: t.overlay}
+	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Clock.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Circuits: t.overlay}
 	usable, waiting := t.selectPlain(n)
 	all := slices.Concat(usable, waiting)
 	for _, p := range all[:min(len(all), handshake.MaxPorts-len(t.ports))] {
@@ -61,7 +61,7 @@ func (t *Transport) awaitPorts(discover func() (*topology.Node, error)) (*topolo
 			return nil, err
 		}
 		down := t.allDown(n)
-		if len(down) == 0 || t.opts.Observes || outage.Look() >= t.env.Scaled(t.opts.LaneWait) {
+		if len(down) == 0 || t.opts.Observes || outage.Look() >= t.env.Clock.Scaled(t.opts.LaneWait) {
 			return n, nil
 		}
 		if !logged {

@@ -96,7 +96,7 @@ func TestAwaitPorts(t *testing.T) {
 				o := Options{Sysfs: t.TempDir(), LaneWait: laneWait, Log: slog.New(slog.NewTextHandler(&log, nil))}
 				tt.change(&o)
 				o = o.withDefaults()
-				tr := &Transport{opts: o, log: o.Log, env: conn.Env{TimeScale: o.TimeScale}}
+				tr := &Transport{opts: o, log: o.Log, env: conn.Env{Clock: o.Machine.Clock}}
 				begun := time.Now()
 				_, err := tr.awaitPorts(func() (*topology.Node, error) {
 					n := topology.Node{Ports: slices.Clone(tt.node.Ports), Plain: slices.Clone(tt.node.Plain)}

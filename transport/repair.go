@@ -71,7 +71,7 @@ func (t *Transport) repairAll(s *control.Session, trigger chan struct{}) {
 			pause = min(pause, maxOutagePause)
 		}
 		t.paths.Forget(s)
-		timer.Reset(t.env.Scaled(pause))
+		timer.Reset(t.env.Clock.Scaled(pause))
 	}
 }
 

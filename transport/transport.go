@@ -111,7 +111,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.openPage()
 	t.log = slog.New(warningRecorder{t.opts.Log.Handler(), t.page})
 	t.env = conn.Env{
-		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
+		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, Clock: t.opts.Machine.Clock, Page: t.page,
 		LanePool: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, InfoOnce: t.infoOnce, Forget: t.forget,
 		RequestRepair: t.requestRepair, WarnedRecently: t.recently, FlushGPU: t.opts.FlushGPU,
 		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, error) {
@@ -130,7 +130,7 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
-	t.copier = copier.New(t.verbsPorts(), copier.Config{Wait: t.env.Scaled(t.opts.LaneWait), Clock: t.env.Clock, Context: t.ctx, Background: t.background})
+	t.copier = copier.New(t.verbsPorts(), copier.Config{Wait: t.env.Clock.Scaled(t.opts.LaneWait), Clock: t.env.Clock, Context: t.ctx, Background: t.background})
 	left := t.opts.leftOut(found)
 	t.settings = slices.Concat(t.opts.Settings, left)
 	t.paths = t.newPaths(left)
@@ -173,7 +173,7 @@ func (t *Transport) newOverlay() *overlay.Overlay {
 	}
 	return overlay.New(overlay.Config{
 		Process: t.process, Node: t.node, Hostname: t.host, Dedicated: t.opts.Dedicated, Observes: t.opts.Observes, Key: t.opts.Key,
-		Memory: int64(t.opts.RelayMemory) << 20, Silence: t.env.Scaled(t.opts.LaneWait), GIDs: t.opts.GIDs,
+		Memory: int64(t.opts.RelayMemory) << 20, Silence: t.env.Clock.Scaled(t.opts.LaneWait), GIDs: t.opts.GIDs,
 		Network: t.opts.Machine.Network, PortRange: t.opts.PortRange, Clock: t.opts.Machine.Clock,
 		Random: t.opts.Machine.Random, Log: t.log, Context: t.ctx, Counts: t.page.Relay(),
 		Cables: t.cablePorts, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
@@ -448,7 +448,7 @@ func (t *Transport) traffic() (n uint64) {
 // FlushBeforeExit waits until the peers' kernels have received the sent data of all connections, closed ones included,
 // for at most flushTimeout. It is called when the process is about to end.
 func (t *Transport) FlushBeforeExit() {
-	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Scaled(flushTimeout))
+	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Clock.Scaled(flushTimeout))
 	defer cancel()
 	for _, c := range t.connsWhere(all) {
 		c.AwaitSent(ctx)
@@ -487,7 +487,7 @@ func (t *Transport) Close() error {
 // waitForCircuits waits until no circuit is relayed any more, and then shuts down.
 func (t *Transport) waitForCircuits() {
 	for t.Relaying().Now > 0 {
-		t.env.Clock.Sleep(t.env.Scaled(circuitPoll))
+		t.env.Clock.Sleep(t.env.Clock.Scaled(circuitPoll))
 	}
 	_ = t.shutDown() // no caller is left to return the error to
 }

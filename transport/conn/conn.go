@@ -85,7 +85,7 @@ var _ lane.Owner = (*Conn)(nil)
 func (c *Conn) init(env *Env, s *control.Session, id uint32, sending bool, sink lane.Sink) {
 	c.Shared = lane.Shared{ID: id, Sending: sending, Session: s, Sink: sink, Owner: c}
 	c.Count = new(stats.Conn)
-	c.env, c.maxPollGap, c.peerDone = env, env.Scaled(pollGapLimit), make(chan struct{})
+	c.env, c.maxPollGap, c.peerDone = env, env.Clock.Scaled(pollGapLimit), make(chan struct{})
 	c.regions, c.suspected = map[*lane.Region]uint64{}, map[*lane.Lane]uint64{}
 	c.target, c.flapRecords, c.lostSince = map[pathKey]int{}, map[pathKey]*flapRecord{}, map[pathKey]time.Time{}
 	c.events.wakeup = make(chan struct{}, 1)

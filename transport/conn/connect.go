@@ -99,7 +99,7 @@ func (d *dials) begin(ctx context.Context, l *lane.Lane, domain int) {
 // wait waits until every lane is connected, has failed or has run out of time.
 func (d *dials) wait() {
 	s := d.s
-	proof, patience := s.c.env.Scaled(s.c.env.ProofWait), s.firstLaneTimeout()
+	proof, patience := s.c.env.Clock.Scaled(s.c.env.ProofWait), s.firstLaneTimeout()
 	s.clock.Start()
 	begun, first := s.clock.Ran(), time.Duration(-1)
 	tick := s.c.env.Clock.NewTicker(clock.LookEvery / 5)

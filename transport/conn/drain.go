@@ -49,8 +49,8 @@ func (c *Conn) startDrain(l *lane.Lane, e failover.Event, err error) {
 	flap := false
 	if !isFailBack(err) {
 		c.lostSince[pathOf(l)] = v.since
-		if flap = f.failed(v.since, c.env.TimeScale); flap {
-			text += "; " + f.text(v.since, c.env.TimeScale)
+		if flap = f.failed(v.since, c.env.Clock.Scale()); flap {
+			text += "; " + f.text(v.since, c.env.Clock.Scale())
 		}
 	}
 	remaining := c.inService()
@@ -195,7 +195,7 @@ func (c *Conn) checkOutage() {
 		c.outage.Stop()
 		return
 	}
-	if spent := c.outage.Look(); spent >= c.env.Scaled(c.env.LaneWait) {
+	if spent := c.outage.Look(); spent >= c.env.Clock.Scaled(c.env.LaneWait) {
 		c.Fail(c.allLost(spent))
 	}
 }
@@ -289,7 +289,7 @@ func (c *Conn) checkDrained(v *draining) bool {
 	case v.Carrier.Drained():
 		c.localDrained(v)
 		return true
-	case time.Since(v.since) < c.env.Scaled(drainTime):
+	case time.Since(v.since) < c.env.Clock.Scaled(drainTime):
 		return false
 	}
 	return c.destroyLane(v, errors.New("it did not drain"))

@@ -161,7 +161,7 @@ func (c *Conn) requestError(before *ending) error {
 	switch {
 	case e == nil, e.fromPeer && e != before:
 		return nil
-	case c.Sending && !e.closedAt.IsZero() && time.Since(e.closedAt) < c.env.Scaled(lingerTime) && (c.closedCleanly() || c.mayDeliver(e.processEnded)):
+	case c.Sending && !e.closedAt.IsZero() && time.Since(e.closedAt) < c.env.Clock.Scaled(lingerTime) && (c.closedCleanly() || c.mayDeliver(e.processEnded)):
 		return nil
 	}
 	return c.recordFailure(e.Err) // a clean close by the peer is a failure too while a request is outstanding

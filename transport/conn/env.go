@@ -17,8 +17,7 @@ type Env struct {
 	Log          *slog.Logger
 	LaneWait     time.Duration // how long to wait for a silent peer, or for a path to it
 	ProofWait    time.Duration // how long other lanes may take to validate after the first
-	TimeScale    float64       // multiplies every deadline
-	Clock        clock.Clock   // makes the timers
+	Clock        clock.Clock   // makes the timers, and has the factor that every deadline is multiplied by
 	Page         *stats.Page   // publishes connections to other processes; nil: they are not published
 	FirstFailure FirstFailure  // of all connections
 
@@ -36,9 +35,4 @@ type Env struct {
 	Plan func(c *Conn, offered []handshake.Lane) ([]lane.Spec, error)
 	// RequestRepair asks for replacement of the lanes that a sender has lost. It does not block.
 	RequestRepair func(*Conn)
-}
-
-// Scaled returns d multiplied by the time scale.
-func (e *Env) Scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * e.TimeScale)
 }

@@ -90,7 +90,7 @@ func TestLanesToAdd(t *testing.T) {
 		want []uint8 // ports, by index
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := &NewSender(&Env{TimeScale: 1, Context: t.Context()}, nil, 1, 0).Conn
+		c := &NewSender(&Env{Context: t.Context()}, nil, 1, 0).Conn
 		defer c.cancelJoins()
 		var plan []lane.Spec
 		for i := range uint8(3) {

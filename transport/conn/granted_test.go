@@ -22,7 +22,7 @@ func FuzzGranted(f *testing.F) {
 	f.Add(word(1, 1, lane.Window+1), uint64(1), uint8(8))
 	f.Add(word(0, 300, 301, 299+lane.Window, 300+lane.Window, ^uint64(0)), uint64(300), uint8(3))
 	f.Fuzz(func(t *testing.T, b []byte, head uint64, n uint8) {
-		s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, 0)
+		s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), Context: t.Context()}, nil, 1, 0)
 		wire, err := lane.NewControlRing()
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestGrantedAgain(t *testing.T) {
 		{"after an eager message", func(s *Sender) { s.eager.sent = 1 }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, 0)
+			s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), Context: t.Context()}, nil, 1, 0)
 			ring, err := lane.NewControlRing()
 			if err != nil {
 				t.Fatal(err)

@@ -28,7 +28,7 @@ func TestRefuseSaysThatTheProcessEnds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := NewProbe(&Env{Context: ctx, TimeScale: 1}, nil, 7, true)
+			c := NewProbe(&Env{Context: ctx}, nil, 7, true)
 			c.firstSetup.finished.Store(tt.up)
 			if tt.ends {
 				cancel()

@@ -24,7 +24,7 @@ func (n noted) Release() error {
 // When a connection is closed, regions that are still registered are released in the order of their
 // registration, in every run.
 func TestRemoveRegionsInOrder(t *testing.T) {
-	c := NewProbe(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, true)
+	c := NewProbe(&Env{Log: slog.New(slog.DiscardHandler), Context: t.Context()}, nil, 1, true)
 	var released, want []int
 	c.Lock()
 	defer c.Unlock()

@@ -39,7 +39,7 @@ type setup struct {
 func newSetup(c *Conn, epoch uint32) *setup {
 	return &setup{
 		c: c, epoch: epoch, inbox: make(chan handshake.Message, 4+lane.MaxParts),
-		clock: clock.Watch{Most: c.env.Scaled(2 * clock.LookEvery)},
+		clock: clock.Watch{Most: c.env.Clock.Scaled(2 * clock.LookEvery)},
 	}
 }
 
@@ -48,11 +48,11 @@ func newSetup(c *Conn, epoch uint32) *setup {
 func (s *setup) firstLaneTimeout() time.Duration {
 	switch {
 	case s.epoch == 0:
-		return s.c.env.Scaled(s.c.env.LaneWait)
+		return s.c.env.Clock.Scaled(s.c.env.LaneWait)
 	case slices.ContainsFunc(s.lanes, func(l *lane.Lane) bool { return l.Route != nil }):
-		return relayedTimeouts * s.c.env.Scaled(s.c.env.ProofWait)
+		return relayedTimeouts * s.c.env.Clock.Scaled(s.c.env.ProofWait)
 	}
-	return s.c.env.Scaled(s.c.env.ProofWait)
+	return s.c.env.Clock.Scaled(s.c.env.ProofWait)
 }
 
 // lane returns the lane of that index which is being set up, or nil.

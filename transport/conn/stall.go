@@ -94,7 +94,7 @@ func (s *stalls) tick(gap time.Duration) {
 // Preconditions: c is locked.
 func (c *Conn) checkStalls() {
 	s := &c.stalls
-	if s.polled-s.checked < c.env.Scaled(stallCheckEvery) {
+	if s.polled-s.checked < c.env.Clock.Scaled(stallCheckEvery) {
 		return
 	}
 	var first [lane.MaxParts]uint64
@@ -102,14 +102,14 @@ func (c *Conn) checkStalls() {
 	i := s.noteMissing(c.sender.missingGrant())
 	switch {
 	case i < 0 || i >= len(c.lanes):
-	case c.Session.Silence() > c.env.Scaled(stallCheckEvery): // the grant may be late because the peer's process is stopped
+	case c.Session.Silence() > c.env.Clock.Scaled(stallCheckEvery): // the grant may be late because the peer's process is stopped
 		s.missingSince = s.polled
-	case s.overdue(c.lanes[i]) >= c.env.Scaled(stallTime) && c.inService() > 1:
+	case s.overdue(c.lanes[i]) >= c.env.Clock.Scaled(stallTime) && c.inService() > 1:
 		l := c.lanes[i]
 		c.ReportFailure(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
 			fault.ErrLane, c, l.Path(), (s.polled-s.missingSince).Round(10*time.Millisecond)))
 	}
-	for stalled := s.find(c.lanes, &first, c.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
+	for stalled := s.find(c.lanes, &first, c.env.Clock.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
 		i := bits.TrailingZeros32(stalled)
 		l, quiet := c.lanes[i], s.polled-s.lanes[i].since
 		c.ReportFailure(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, while later messages were delivered over other lanes; check the cable and both ports",

@@ -71,7 +71,7 @@ func (c *Conn) quiesceLocked() error {
 //
 // Preconditions: c is locked. awaitDrained unlocks c between checks, and locks it again.
 func (c *Conn) awaitDrained(lanes []*lane.Lane) []*lane.Lane {
-	deadline := time.Now().Add(c.env.Scaled(drainTime))
+	deadline := time.Now().Add(c.env.Clock.Scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
 		lanes = slices.DeleteFunc(lanes, func(l *lane.Lane) bool {
 			if !l.Carrier.Drained() {
@@ -126,7 +126,7 @@ func (c *Conn) Close() error {
 			c.sendEnd(clean, why)
 		}
 		if clean && !over {
-			wait := c.env.Clock.NewTimer(c.env.Scaled(lingerTime))
+			wait := c.env.Clock.NewTimer(c.env.Clock.Scaled(lingerTime))
 			defer wait.Stop()
 			select {
 			case <-c.peerDone:
@@ -201,7 +201,7 @@ func (c *Conn) unsent() (n int) {
 func (c *Conn) awaitDelivery() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer context.AfterFunc(c.env.Context, func() { c.env.Clock.AfterFunc(c.env.Scaled(lingerTime), cancel) })()
+	defer context.AfterFunc(c.env.Context, func() { c.env.Clock.AfterFunc(c.env.Clock.Scaled(lingerTime), cancel) })()
 	c.AwaitSent(ctx)
 }
 
@@ -237,7 +237,7 @@ func (c *Conn) awaitAnswered() {
 	if !relayed {
 		return
 	}
-	timeout := c.env.Scaled(lingerTime)
+	timeout := c.env.Clock.Scaled(lingerTime)
 	for start := time.Now(); c.Session.Alive() && c.Session.Unanswered() > 0 && time.Since(start) < timeout; {
 		c.env.Clock.Sleep(time.Millisecond)
 	}

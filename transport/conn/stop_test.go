@@ -107,7 +107,7 @@ func TestStoppingTakesLong(t *testing.T) {
 				var work, wg sync.WaitGroup
 				memory := &lane.Region{} // used by a request
 				s := NewSender(&Env{
-					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, LanePool: threads.New(1, clock.Clock{}, ctx.Done()),
+					Log: slog.New(slog.DiscardHandler), Context: ctx, LanePool: threads.New(1, clock.Clock{}, ctx.Done()),
 					Background: func(f func()) { work.Go(f) }, Forget: func(*Conn) {},
 				}, session, 1, 0)
 				s.startRequest(8, 1, 0, memory)
@@ -163,7 +163,7 @@ func TestStoppingTakesLong(t *testing.T) {
 
 // A lane that joins while all others are stopped for good does not come into service.
 func TestNoLaneJoinsAfterTheEnd(t *testing.T) {
-	c := &NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, newSession(t), 1, 0).Conn
+	c := &NewSender(&Env{Log: slog.New(slog.DiscardHandler), Context: t.Context()}, newSession(t), 1, 0).Conn
 	s := newSetup(c, 1)
 	l := lane.New(&c.Shared, 0, lane.Spec{Port: slowPort{}, Weight: 1})
 	l.Carrier, l.Epoch = &slow{}, 1

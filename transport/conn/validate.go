@@ -78,7 +78,7 @@ func (v *validation) maxSleep() time.Duration {
 	switch {
 	case v.pending == 0:
 		return clock.LookEvery
-	case v.s.clock.Ran()-v.started < v.s.c.env.Scaled(v.s.c.env.ProofWait):
+	case v.s.clock.Ran()-v.started < v.s.c.env.Clock.Scaled(v.s.c.env.ProofWait):
 		return 2 * time.Millisecond
 	}
 	return 20 * time.Millisecond
@@ -238,12 +238,12 @@ func isNodeFault(err error) bool {
 // quarter of ProofWait it makes the session ask the peer for an answer, once, because the silence of an idle
 // peer cannot be told from that of a stopped one.
 func (s *setup) overdue(since time.Duration) bool {
-	wait, ran := s.c.env.Scaled(s.c.env.ProofWait), s.clock.Ran()-since
+	wait, ran := s.c.env.Clock.Scaled(s.c.env.ProofWait), s.clock.Ran()-since
 	if ran >= wait/4 && !s.livenessProbed {
 		s.livenessProbed = true
 		s.c.Session.Silence()
 	}
-	return ran >= wait+min(s.longestSilence, s.c.env.Scaled(s.c.env.LaneWait))
+	return ran >= wait+min(s.longestSilence, s.c.env.Clock.Scaled(s.c.env.LaneWait))
 }
 
 // checkClock returns how long this process has run since the clock was started, and notes for how long the
@@ -257,7 +257,7 @@ func (s *setup) checkClock() time.Duration {
 // during the set-up, or lacked a resource. It returns "" if no such reason is known.
 func (c *Conn) Slowness() string {
 	s := c.firstSetup
-	prompt := c.env.Scaled(c.env.ProofWait) / 4
+	prompt := c.env.Clock.Scaled(c.env.ProofWait) / 4
 	peer := c.Session.Name()
 	for _, l := range s.lanes {
 		if isNodeFault(l.Why()) {

@@ -95,7 +95,7 @@ func TestSlowSocket(t *testing.T) {
 			w := transporttest.WorldOf(t)
 			w.Clock.After(0, "the receiver's process stops", func() { w.Process(b).Halt(true) })
 			if tt.want != 0 {
-				w.Clock.After(3*e.from.Env().Scaled(e.from.Env().ProofWait), "it goes on", func() { w.Process(b).Halt(false) })
+				w.Clock.After(3*e.from.Env().Clock.Scaled(e.from.Env().ProofWait), "it goes on", func() { w.Process(b).Halt(false) })
 			}
 			w.Sleep(time.Microsecond)
 			mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
@@ -239,7 +239,7 @@ func TestValidate(t *testing.T) {
 			_, _, _ = to.Validate(ctx, 3)
 		}, 3, "", false},
 		{"after several times ProofWait", time.Hour, func(ctx context.Context, from, to *conn.Conn) {
-			time.Sleep(2 * from.Env().Scaled(from.Env().ProofWait))
+			time.Sleep(2 * from.Env().Clock.Scaled(from.Env().ProofWait))
 			_, _, _ = to.Validate(ctx, 3)
 		}, 3, "", false},
 		{"one lane never", time.Hour, func(ctx context.Context, _, to *conn.Conn) {

@@ -124,7 +124,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 		first <- r
 	})
 	var done outcome
-	timer := f.Env.Clock.NewTimer(f.Env.Scaled(patience))
+	timer := f.Env.Clock.NewTimer(f.Env.Clock.Scaled(patience))
 	defer timer.Stop()
 	waited := false
 	select {

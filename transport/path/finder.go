@@ -167,7 +167,7 @@ func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lan
 	key := s.Peer().Process
 	f.mu.Lock()
 	set := f.known[key]
-	if set == nil || set.failed(f.Env.Scaled(lookAgain)) {
+	if set == nil || set.failed(f.Env.Clock.Scaled(lookAgain)) {
 		set = &pathSet{done: make(chan struct{})}
 		f.known[key] = set
 		f.mu.Unlock()

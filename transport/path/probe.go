@@ -26,8 +26,8 @@ func (f *Finder) probe(s *control.Session, plan []lane.Spec) (r probe) {
 	for spent := time.Duration(0); ; {
 		var ran time.Duration
 		r, ran = f.round(s, plan)
-		spent += ran + f.Env.Scaled(probePause)
-		if r.err != nil || r.mask != 0 || r.slow == "" || spent >= f.Env.Scaled(f.Env.LaneWait) {
+		spent += ran + f.Env.Clock.Scaled(probePause)
+		if r.err != nil || r.mask != 0 || r.slow == "" || spent >= f.Env.Clock.Scaled(f.Env.LaneWait) {
 			return r
 		}
 		f.Env.Log.Debug("a path validation is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
@@ -37,7 +37,7 @@ func (f *Finder) probe(s *control.Session, plan []lane.Spec) (r probe) {
 
 // pause waits for d. It returns false if the process ends meanwhile.
 func (f *Finder) pause(d time.Duration) bool {
-	t := f.Env.Clock.NewTimer(f.Env.Scaled(d))
+	t := f.Env.Clock.NewTimer(f.Env.Clock.Scaled(d))
 	defer t.Stop()
 	select {
 	case <-t.C:

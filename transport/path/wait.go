@@ -26,7 +26,7 @@ const (
 // gone. It gives up at once if ctx or the session ends, or if the settings of the two nodes exclude each other.
 func (f *Finder) Await(ctx context.Context, s *control.Session) (plan []lane.Spec, err error) {
 	w := wait{
-		laneWait: f.Env.Scaled(f.Env.LaneWait), routeWait: f.Env.Scaled(f.RouteWait),
+		laneWait: f.Env.Clock.Scaled(f.Env.LaneWait), routeWait: f.Env.Clock.Scaled(f.RouteWait),
 		pause:      func(d time.Duration, look func()) bool { return f.waitForChange(ctx, d, look) },
 		relayKnown: func() bool { return f.others(s) },
 		hopeless: func(err error) bool {
@@ -92,7 +92,7 @@ func (f *Finder) waitForChange(ctx context.Context, d time.Duration, tick func()
 	f.mu.Lock()
 	changed := f.changed
 	f.mu.Unlock()
-	over := f.Env.Clock.NewTimer(f.Env.Scaled(d))
+	over := f.Env.Clock.NewTimer(f.Env.Clock.Scaled(d))
 	defer over.Stop()
 	ticker := f.Env.Clock.NewTicker(clock.LookEvery)
 	defer ticker.Stop()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/conn"
 )
 
@@ -78,7 +79,7 @@ func TestWait(t *testing.T) {
 // A caller that waits gives up when its context ends, and searches again at once when a port has changed.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := NewFinder(Config{Env: &conn.Env{TimeScale: 2}})
+		f := NewFinder(Config{Env: &conn.Env{Clock: clock.Clock{}.WithScale(2)}})
 		begun, ticks := time.Now(), 0
 		rest := func() bool { return f.waitForChange(t.Context(), time.Second, func() { ticks++ }) }
 		if on, at := rest(), time.Since(begun); !on || at != 2*time.Second || ticks < 39 {

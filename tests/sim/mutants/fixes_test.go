@@ -110,8 +110,8 @@ var fixes = []mutant{
 		fix:   "c62e096",
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{
-			{"transport/conn/validate.go", "v.peerResult != nil && (v.pending == 0 || v.s.overdue(v.peerResultAt))", "v.peerResult != nil && (v.pending == 0 || v.s.clock.Ran()-v.peerResultAt >= v.s.c.env.Scaled(v.s.c.env.ProofWait))"},
-			{"transport/conn/validate.go", "return v.s.overdue(v.firstValidated)", "return v.s.clock.Ran()-v.firstValidated >= v.s.c.env.Scaled(v.s.c.env.ProofWait)"},
+			{"transport/conn/validate.go", "v.peerResult != nil && (v.pending == 0 || v.s.overdue(v.peerResultAt))", "v.peerResult != nil && (v.pending == 0 || v.s.clock.Ran()-v.peerResultAt >= v.s.c.env.Clock.Scaled(v.s.c.env.ProofWait))"},
+			{"transport/conn/validate.go", "return v.s.overdue(v.firstValidated)", "return v.s.clock.Ran()-v.firstValidated >= v.s.c.env.Clock.Scaled(v.s.c.env.ProofWait)"},
 		},
 		tests: between,
 		found: job{"TestStoppedAtEachCall", 305, false},
