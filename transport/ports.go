@@ -125,7 +125,7 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	case noRDMA != nil && noTCP != nil:
 		return fmt.Errorf("%w; %w", noRDMA, noTCP)
 	case noRDMA != nil && len(n.Ports) > 0:
-		t.log.Warn(fmt.Sprintf("TCP is used, slower than RDMA, although there is %s: %v", path.PortNames(n.Ports), path.OneLine(noRDMA)))
+		t.log.Warn(fmt.Sprintf("TCP is used, slower than RDMA, although there is %s: %v", path.PortNames(n.Ports), fault.OneLine(noRDMA)))
 	case noRDMA != nil:
 		t.log.Info("TCP is used, as there is no RDMA device")
 	}

@@ -60,3 +60,11 @@ func TestGuarded(t *testing.T) {
 		}
 	}
 }
+
+// The text of an error has no more than one line.
+func TestOneLine(t *testing.T) {
+	err := errors.Join(errors.New("first"), errors.Join(errors.New("second"), ErrLane))
+	if got, want := OneLine(err), "first; second; lane broken"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/routing"
 )
 
@@ -48,7 +49,7 @@ type noPathError struct {
 }
 
 func (e *noPathError) Error() string {
-	return e.error.Error() + ". There is no route through other nodes either: " + OneLine(e.relayed)
+	return e.error.Error() + ". There is no route through other nodes either: " + fault.OneLine(e.relayed)
 }
 
 func (e *noPathError) Unwrap() error { return e.error }

@@ -34,7 +34,7 @@ func (f *Finder) Await(ctx context.Context, s *control.Session) (plan []lane.Spe
 			return differ || !errors.Is(err, fault.ErrUnreachable) || !s.Alive()
 		},
 		say: func(err error) {
-			f.Env.WarnOnce("no path yet: "+s.Name(), fmt.Sprintf("a path to %s is waited for, for up to %v (NCCL_MESH_LANE_WAIT): %s", s.Name(), f.Env.LaneWait, OneLine(err)))
+			f.Env.WarnOnce("no path yet: "+s.Name(), fmt.Sprintf("a path to %s is waited for, for up to %v (NCCL_MESH_LANE_WAIT): %s", s.Name(), f.Env.LaneWait, fault.OneLine(err)))
 		},
 	}
 	err = w.until(func(tick func()) error {

@@ -141,12 +141,12 @@ func whyTCP(peer string, offers bool, rdma outcome) string {
 	case len(rdma.tried) > 0:
 		reason = firstTried(rdma.tried) // find logs all of them
 	case rdma.err != nil:
-		reason = OneLine(rdma.err)
+		reason = fault.OneLine(rdma.err)
 	case !offers:
 		reason = peer + " offers no RDMA port; its log says why"
 	}
 	if rdma.none != nil && offers { // a peer without RDMA ports has no relayed RDMA either
-		reason += "; and through other nodes there is no RDMA: " + strings.TrimPrefix(OneLine(rdma.none), fault.ErrUnreachable.Error()+": ")
+		reason += "; and through other nodes there is no RDMA: " + strings.TrimPrefix(fault.OneLine(rdma.none), fault.ErrUnreachable.Error()+": ")
 	}
 	return reason
 }
@@ -178,9 +178,6 @@ func PortNames(ports []topology.Port) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// OneLine returns the text of an error in one line.
-func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // WhyTCP warns the user if a connection that the peer has set up uses TCP because the peer has no RDMA ports.
 func (f *Finder) WhyTCP(c *conn.Conn) {

@@ -47,7 +47,7 @@ func (r *Router) noRoute(a *query, target handshake.NodeID, rdma bool) error {
 		case q.answer != nil:
 			knew = append(knew, fmt.Sprintf("%s (at %s)", q.answer[0].Hostname, q.peer.Name))
 		case q.err != nil:
-			silent = append(silent, fmt.Sprintf("%s could not be queried: %s", at, oneLine(q.err)))
+			silent = append(silent, fmt.Sprintf("%s could not be queried: %s", at, fault.OneLine(q.err)))
 		default:
 			silent = append(silent, at+" did not answer")
 		}
@@ -89,5 +89,3 @@ func silentPorts(ports []Port, links []handshake.MapLink) []string {
 	}
 	return names
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

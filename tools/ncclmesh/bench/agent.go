@@ -12,6 +12,7 @@ import (
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
 )
@@ -86,7 +87,7 @@ func answerOrders(ctx context.Context, q *fleet.Question, obey func(context.Cont
 		}
 		d, err := obey(ctx, o)
 		if err != nil {
-			d.Error = path.OneLine(err) // of this order: the next may do
+			d.Error = fault.OneLine(err) // of this order: the next may do
 		}
 		if err := q.Answer(d); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/rate"
 	"ncclmesh/tools/ncclmesh/topo"
-	"ncclmesh/transport/path"
+	"ncclmesh/transport/fault"
 )
 
 // LinkSchema names the form of a LinkReport in JSON.
@@ -142,7 +142,7 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 		b.at = fmt.Sprintf("%d of %d, %s – %s over %s", i+1, len(r.Links), l.Ends[0], l.Ends[1], l.Over)
 		l.Below = []string{}
 		if err := b.measure(l); err != nil {
-			l.Error = path.OneLine(err)
+			l.Error = fault.OneLine(err)
 		} else {
 			l.judge()
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"ncclmesh/tools/ncclmesh/fleet"
-	"ncclmesh/transport/path"
+	"ncclmesh/transport/fault"
 )
 
 // Schema names the form of a Map in JSON.
@@ -121,7 +121,7 @@ func newMap(views []view) *Map {
 		v := &views[i]
 		n := Node{Name: v.name, ID: v.ID, Build: v.build, Ports: v.node.Ports, Notes: append(v.node.Notes, v.seen.Notes...), NoProcess: cmp.Or(v.node.NoProcess, v.seen.Own)}
 		if v.err != nil {
-			n.Error = path.OneLine(v.trouble())
+			n.Error = fault.OneLine(v.trouble())
 		}
 		m.Nodes = append(m.Nodes, n)
 	}

@@ -111,7 +111,7 @@ func (p *probe) obey(ctx context.Context, q *fleet.Question) (err error) {
 				break
 			}
 			if e, err = openEndpoint(ctx, p.job); err != nil {
-				a.Opened.Error = path.OneLine(err)
+				a.Opened.Error = fault.OneLine(err)
 				break
 			}
 			handle := e.l.Handle()
@@ -168,9 +168,9 @@ func (p *probe) describe(found *topology.Node, own error) error {
 	}
 	p.own.Notes = append(found.Warnings, p.notes.take()...)
 	if own != nil {
-		p.own.Notes = append(p.own.Notes, path.OneLine(own))
+		p.own.Notes = append(p.own.Notes, fault.OneLine(own))
 		if !errors.Is(own, fault.ErrNoPorts) { // the ports' states and the notes tell of that
-			p.own.NoProcess = path.OneLine(own)
+			p.own.NoProcess = fault.OneLine(own)
 		}
 	}
 	return nil
@@ -213,11 +213,11 @@ func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 			defer mu.Unlock()
 			for _, err := range append(found.Errs, err) {
 				if errors.Is(err, fault.ErrOwn) {
-					s.Own = path.OneLine(err)
+					s.Own = fault.OneLine(err)
 				}
 			}
 			if err != nil {
-				s.Notes = append(s.Notes, path.OneLine(err))
+				s.Notes = append(s.Notes, fault.OneLine(err))
 				return
 			}
 			s.take(found, p.t.Ports())
@@ -259,7 +259,7 @@ func (s *sights) take(found transport.Survey, ports []lane.Port) {
 		s.Failed = append(s.Failed, sight{Port: PortName(f.Local.Now()), Peer: peer, PeerPort: PortName(there), Why: strings.ReplaceAll(f.Reason(), "\n", "; ")})
 	}
 	for _, err := range found.Errs {
-		s.Notes = append(s.Notes, path.OneLine(err))
+		s.Notes = append(s.Notes, fault.OneLine(err))
 	}
 }
 

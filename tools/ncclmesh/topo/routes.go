@@ -13,8 +13,8 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/path"
 	"ncclmesh/transport/routing"
 )
 
@@ -190,7 +190,7 @@ func routesOf(c *conn.Conn) (all []routeTo) {
 func notReached(err error) reached {
 	var none *routing.NoRouteError
 	if !errors.As(err, &none) {
-		return reached{Error: path.OneLine(err)}
+		return reached{Error: fault.OneLine(err)}
 	}
 	r := reached{Error: none.Reason, OtherKey: len(none.Foreign) > 0}
 	if r.OtherKey {
@@ -247,7 +247,7 @@ func (v *view) open() {
 	switch {
 	case err != nil:
 		v.err = err // it says nothing more
-		v.job.Error = path.OneLine(err)
+		v.job.Error = fault.OneLine(err)
 	case a.Opened == nil:
 		v.job.Error = "build " + v.build + " there does not validate routes: install the same build on all nodes"
 	default:
@@ -312,7 +312,7 @@ func (t *trial) dial(from *view, all []*Apart, to int) {
 	for i, a := range all {
 		switch {
 		case err != nil:
-			a.Error = path.OneLine(err)
+			a.Error = fault.OneLine(err)
 		case i >= len(got.Reached):
 			a.Error = from.name + " has not reported the result"
 		default:

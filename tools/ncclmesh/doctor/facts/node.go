@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/topology"
 )
 
@@ -156,7 +156,7 @@ type File struct {
 func Tried(bytes int, err error) Try {
 	t := Try{Done: true, Bytes: bytes}
 	if err != nil {
-		t.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
+		t.Error = fault.OneLine(err)
 		var errno syscall.Errno
 		if errors.As(err, &errno) { // which says it in fewer words
 			t.Errno, t.Error = int(errno), fmt.Sprintf("%s: %v", unix.ErrnoName(errno), errno)

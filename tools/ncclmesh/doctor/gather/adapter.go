@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/transport/fault"
 )
 
 // mellanox is the PCI vendor whose adapters these are on the machines that are cabled so.
@@ -132,7 +133,7 @@ func (l *looker) pcie(function string) facts.Fact[facts.PCIe] {
 	p.MaxGTs, errs[2] = gts(filepath.Join(function, "max_link_speed"))
 	p.MaxWidth, errs[3] = width(filepath.Join(function, "max_link_width"))
 	if err := errors.Join(errs[:]...); err != nil {
-		return facts.Unknown[facts.PCIe](strings.ReplaceAll(err.Error(), "\n", "; "))
+		return facts.Unknown[facts.PCIe](fault.OneLine(err))
 	}
 	up := filepath.Dir(function)
 	if g, err := gts(filepath.Join(up, "max_link_speed")); err == nil {
