@@ -1,6 +1,9 @@
 package handshake
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // build is set by the Makefile (-ldflags -X).
 var build = "1.0-dev"
@@ -34,27 +37,23 @@ func buildText(b [buildSize]byte) string {
 
 func plainASCII(c byte) bool { return c > ' ' && c < 0x7f }
 
-// build writes a build's name, or this side's where there is none.
-func (w *writer) build(name string) {
-	if name == "" {
-		name = build
+// build handles a build's name. An empty one is written as this side's.
+func (c *codec) build(name *string) {
+	if !c.reads {
+		b := buildField(cmp.Or(*name, build))
+		c.bytes(b[:])
+		return
 	}
-	b := buildField(name)
-	w.bytes(b[:])
-}
-
-func (r *reader) build() string {
-	b := [buildSize]byte(r.take(buildSize))
-	name := buildText(b)
-	if name == "" {
-		r.fail("no build is named")
+	b := [buildSize]byte(c.take(buildSize))
+	*name = buildText(b)
+	if *name == "" {
+		c.fail("no build is named")
 	}
-	for _, c := range b[len(name):] {
-		if c != 0 {
-			r.fail("the build's name is not plain text")
+	for _, rest := range b[len(*name):] {
+		if rest != 0 {
+			c.fail("the build's name is not plain text")
 		}
 	}
-	return name
 }
 
 // VersionError says that the other side speaks another version of the protocol.

@@ -49,13 +49,17 @@ func NewListener(process ProcessID, draws random.Source) (*Exchange, []byte) {
 }
 
 func (x *Exchange) challengeMessage(process ProcessID) []byte {
-	w := setup(setupChallenge, challengeSize)
-	w.build("")
-	w.bytes(x.challenge[:])
 	tag := processTag(process, x.challenge)
-	w.bytes(tag[:])
-	x.said = append(x.said, w.b...)
-	return w.b
+	c := setup(setupChallenge, challengeSize)
+	x.challengeFields(c, &tag)
+	x.said = append(x.said, c.b...)
+	return c.b
+}
+
+func (x *Exchange) challengeFields(c *codec, tag *[16]byte) {
+	c.build(new(string))
+	c.bytes(x.challenge[:])
+	c.bytes(tag[:])
 }
 
 // processTag tells the bearer of a handle, and nobody else, which process is speaking.
@@ -75,11 +79,10 @@ func NewDialler(process ProcessID, challenge []byte, draws random.Source) (*Exch
 		return nil, fmt.Errorf("challenge: %w", err)
 	}
 	x := new(Exchange)
-	r := reader{b: body}
-	r.build()
-	x.challenge = r.sum()
-	tag := r.id()
-	if err := r.done("challenge"); err != nil {
+	var tag [16]byte
+	c := codec{b: body, reads: true}
+	x.challengeFields(&c, &tag)
+	if _, err := c.done("challenge"); err != nil {
 		return nil, err
 	}
 	if want := processTag(process, x.challenge); !hmac.Equal(want[:], tag[:]) {
@@ -151,12 +154,9 @@ func (x *Exchange) keys(dialler bool) (Keys, error) {
 
 // SayHello returns the dialler's message, under the listen's secret or the session's resume key.
 func (x *Exchange) SayHello(secret []byte, h *Hello) ([]byte, error) {
-	w := &writer{}
-	w.hello(h, x.nonce)
-	if w.err == nil && len(w.b)+macSize > maxSetup {
-		w.fail("%d bytes, at most %d are allowed: too many ports and addresses", len(w.b), maxSetup-macSize)
-	}
-	body, err := w.done("hello")
+	var c codec
+	h.fields(&c, &x.nonce)
+	body, err := c.doneSetup("hello")
 	if err != nil {
 		return nil, err
 	}
@@ -168,15 +168,25 @@ func (x *Exchange) SayHello(secret []byte, h *Hello) ([]byte, error) {
 	return x.seal("ncclmesh hello", m.b)
 }
 
+// doneSetup is done for a message whose size depends on what a node has.
+func (c *codec) doneSetup(what string) ([]byte, error) {
+	if len(c.b)+macSize > maxSetup {
+		c.fail("%d bytes, at most %d are allowed: too many ports and addresses", len(c.b), maxSetup-macSize)
+	}
+	return c.done(what)
+}
+
 // HearHello reads the dialler's message. Nothing in it is to be believed before Verify.
 func (x *Exchange) HearHello(raw []byte) (*Hello, error) {
 	_, body, err := parseSetup(raw, setupHello)
 	if err != nil {
 		return nil, fmt.Errorf("hello: %w", err)
 	}
-	r := reader{b: body[:len(body)-macSize]}
-	h, nonce := r.hello()
-	if err := r.done("hello"); err != nil {
+	var h Hello
+	var nonce [nonceSize]byte
+	c := codec{b: body[:len(body)-macSize], reads: true}
+	h.fields(&c, &nonce)
+	if _, err := c.done("hello"); err != nil {
 		return nil, err
 	}
 	x.nonce = nonce
@@ -208,12 +218,9 @@ func (x *Exchange) SayWelcome(m *Welcome) ([]byte, Keys, error) {
 	if !x.verified {
 		return nil, Keys{}, ErrMAC
 	}
-	w := &writer{}
-	w.welcome(m)
-	if w.err == nil && len(w.b)+macSize > maxSetup {
-		w.fail("%d bytes, at most %d are allowed: too many ports and addresses", len(w.b), maxSetup-macSize)
-	}
-	body, err := w.done("welcome")
+	var c codec
+	m.fields(&c)
+	body, err := c.doneSetup("welcome")
 	if err != nil {
 		return nil, Keys{}, err
 	}
@@ -234,10 +241,10 @@ func (x *Exchange) HearWelcome(raw []byte) (*Welcome, Keys, error) {
 		return nil, Keys{}, fmt.Errorf("welcome: %w", err)
 	}
 	if kind == setupReject {
-		r := reader{b: body}
-		r.build()
-		code := RejectCode(r.u8())
-		if err := r.done("reject"); err != nil {
+		var code RejectCode
+		c := codec{b: body, reads: true}
+		c.rejectFields(&code)
+		if _, err := c.done("reject"); err != nil {
 			return nil, Keys{}, err
 		}
 		return nil, Keys{}, &RejectError{code}
@@ -250,9 +257,10 @@ func (x *Exchange) HearWelcome(raw []byte) (*Welcome, Keys, error) {
 	if !hmac.Equal(mac[:], body[len(body)-macSize:]) {
 		return nil, Keys{}, ErrMAC
 	}
-	r := reader{b: body[:len(body)-macSize]}
-	m := r.welcome()
-	if err := r.done("welcome"); err != nil {
+	var m Welcome
+	c := codec{b: body[:len(body)-macSize], reads: true}
+	m.fields(&c)
+	if _, err := c.done("welcome"); err != nil {
 		return nil, Keys{}, err
 	}
 	keys, err := x.keys(true)

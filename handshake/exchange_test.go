@@ -363,15 +363,17 @@ func FuzzSetup(f *testing.F) {
 	f.Add(uint8(0), challenge)
 	f.Add(uint8(0), Reject(RejectVersion))
 	f.Fuzz(func(t *testing.T, which uint8, in []byte) {
-		r := reader{b: in}
-		w := writer{}
+		r, w := codec{b: in, reads: true}, codec{}
 		switch which {
 		case 1:
-			h, nonce := r.hello()
-			w.hello(&h, nonce)
+			var h Hello
+			var nonce [nonceSize]byte
+			h.fields(&r, &nonce)
+			h.fields(&w, &nonce)
 		case 2:
-			m := r.welcome()
-			w.welcome(&m)
+			var m Welcome
+			m.fields(&r)
+			m.fields(&w)
 		default:
 			for _, read := range []func(io.Reader) ([]byte, error){ReadChallenge, ReadHello, ReadWelcome} {
 				if raw, err := read(bytes.NewReader(in)); err == nil && !bytes.HasPrefix(in, raw) {
@@ -387,7 +389,7 @@ func FuzzSetup(f *testing.F) {
 			}
 			return
 		}
-		if r.done("") != nil {
+		if _, err := r.done(""); err != nil {
 			return
 		}
 		out, err := w.done("")

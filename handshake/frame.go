@@ -55,13 +55,10 @@ func NewSealer(key Key) *Sealer { return &Sealer{mac: hmac.New(sha256.New, key[:
 // Preconditions: the body has at most MaxBody bytes.
 func (s *Sealer) Append(b []byte, f *Frame) []byte {
 	start := len(b)
-	w := writer{b: b}
-	w.u32(uint32(minFrame + len(f.Body)))
-	w.u8(uint8(f.Type))
-	w.u64(f.Number)
-	w.u64(f.Ack)
-	w.bytes(f.Body)
-	return frameMAC(s.mac, &s.index, w.b[start:], w.b)
+	b = append(binary.BigEndian.AppendUint32(b, uint32(minFrame+len(f.Body))), uint8(f.Type))
+	b = binary.BigEndian.AppendUint64(b, f.Number)
+	b = append(binary.BigEndian.AppendUint64(b, f.Ack), f.Body...)
+	return frameMAC(s.mac, &s.index, b[start:], b)
 }
 
 // Opener reads the frames of one direction of one link.
@@ -93,8 +90,8 @@ func (o *Opener) Read(in io.Reader) (*Frame, error) {
 	if !hmac.Equal(mac, frameMAC(o.mac, &o.index, text, nil)) {
 		return nil, ErrFrameMAC
 	}
-	r := reader{b: text[frameLength:]}
-	return &Frame{Type: Type(r.u8()), Number: r.u64(), Ack: r.u64(), Body: r.b}, nil
+	body := text[frameLength:]
+	return &Frame{Type: Type(body[0]), Number: binary.BigEndian.Uint64(body[1:]), Ack: binary.BigEndian.Uint64(body[9:]), Body: body[17:]}, nil
 }
 
 // frameMAC appends the MAC of the next frame to b.

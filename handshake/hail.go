@@ -66,65 +66,53 @@ func HailSecret(key []byte) Secret {
 	return Secret(h.Sum(nil)[:len(Secret{})])
 }
 
+func (m *Hail) fields(c *codec) {
+	c.bytes(m.Nonce[:])
+	c.bytes(m.Process[:])
+	c.bytes(m.Node[:])
+	c.u8(&m.Port)
+	c.text("interface's name", &m.Name, MaxLinkName)
+}
+
+func (m *HailAnswer) fields(c *codec) {
+	c.bytes(m.Nonce[:])
+	c.bytes(m.Process[:])
+	c.bytes(m.Node[:])
+	c.u16(&m.Control)
+	if m.Control == 0 {
+		c.fail("the control port is 0: it is not open")
+	}
+	c.u8(&m.Port)
+	c.text("interface's name", &m.Name, MaxLinkName)
+	c.flag("dedicated", &m.Dedicated)
+}
+
 // SealHail returns the datagram of a query.
 func SealHail(s Secret, m *Hail) ([]byte, error) {
-	w := writer{}
-	w.bytes(m.Nonce[:])
-	w.bytes(m.Process[:])
-	w.bytes(m.Node[:])
-	w.u8(m.Port)
-	w.text(m.Name, MaxLinkName)
-	return sealHail(s, setupHail, "neighbour query", w)
+	return sealHail(s, setupHail, "neighbour query", m.fields)
 }
 
 // OpenHail decodes and authenticates a query.
-func OpenHail(s Secret, raw []byte) (Hail, error) {
-	r, err := openHail(s, setupHail, raw)
-	if err != nil {
-		return Hail{}, fmt.Errorf("neighbour query: %w", err)
-	}
-	m := Hail{Nonce: r.id(), Process: r.id(), Node: r.id(), Port: r.u8(), Name: r.text("interface's name", MaxLinkName)}
-	if err := r.done("neighbour query"); err != nil {
-		return Hail{}, err
-	}
-	return m, nil
+func OpenHail(s Secret, raw []byte) (m Hail, err error) {
+	err = openHail(s, setupHail, "neighbour query", raw, m.fields)
+	return m, err
 }
 
 // SealHailAnswer returns the datagram of an answer.
 func SealHailAnswer(s Secret, m *HailAnswer) ([]byte, error) {
-	w := writer{}
-	w.bytes(m.Nonce[:])
-	w.bytes(m.Process[:])
-	w.bytes(m.Node[:])
-	if m.Control == 0 {
-		w.fail("the control port is 0: it is not open")
-	}
-	w.u16(m.Control)
-	w.u8(m.Port)
-	w.text(m.Name, MaxLinkName)
-	w.flag(m.Dedicated)
-	return sealHail(s, setupHailAnswer, "neighbour's answer", w)
+	return sealHail(s, setupHailAnswer, "neighbour's answer", m.fields)
 }
 
 // OpenHailAnswer decodes and authenticates an answer.
-func OpenHailAnswer(s Secret, raw []byte) (HailAnswer, error) {
-	r, err := openHail(s, setupHailAnswer, raw)
-	if err != nil {
-		return HailAnswer{}, fmt.Errorf("neighbour's answer: %w", err)
-	}
-	m := HailAnswer{Nonce: r.id(), Process: r.id(), Node: r.id(), Control: r.u16(), Port: r.u8(),
-		Name: r.text("interface's name", MaxLinkName), Dedicated: r.flag("dedicated")}
-	if m.Control == 0 {
-		r.fail("the control port is 0")
-	}
-	if err := r.done("neighbour's answer"); err != nil {
-		return HailAnswer{}, err
-	}
-	return m, nil
+func OpenHailAnswer(s Secret, raw []byte) (m HailAnswer, err error) {
+	err = openHail(s, setupHailAnswer, "neighbour's answer", raw, m.fields)
+	return m, err
 }
 
-func sealHail(s Secret, kind uint8, what string, w writer) ([]byte, error) {
-	body, err := w.done(what)
+func sealHail(s Secret, kind uint8, what string, fields func(*codec)) ([]byte, error) {
+	var c codec
+	fields(&c)
+	body, err := c.done(what)
 	if err != nil {
 		return nil, err
 	}
@@ -135,17 +123,20 @@ func sealHail(s Secret, kind uint8, what string, w writer) ([]byte, error) {
 	return m.b, nil
 }
 
-// openHail returns what is between the header and the MAC, which is right.
-func openHail(s Secret, kind uint8, raw []byte) (*reader, error) {
+// openHail reads what is between the header and the MAC, if that is right.
+func openHail(s Secret, kind uint8, what string, raw []byte, fields func(*codec)) error {
 	_, body, err := parseSetup(raw, kind)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	end := len(raw) - macSize
 	if mac := hailMAC(s, raw[:end]); !hmac.Equal(mac[:], raw[end:]) {
-		return nil, ErrHailMAC
+		return fmt.Errorf("%s: %w", what, ErrHailMAC)
 	}
-	return &reader{b: body[:len(body)-macSize]}, nil
+	c := codec{b: body[:len(body)-macSize], reads: true}
+	fields(&c)
+	_, err = c.done(what)
+	return err
 }
 
 func hailMAC(s Secret, said []byte) [macSize]byte {

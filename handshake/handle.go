@@ -51,31 +51,31 @@ func (h *Handle) Encode() ([HandleSize]byte, error) {
 	if len(h.Addrs) == 0 {
 		return out, fmt.Errorf("handle: no address: this process cannot be reached; check that an interface has an address (NCCL_SOCKET_IFNAME)")
 	}
-	w := writer{b: out[:0]}
-	w.u16(Magic)
-	w.u8(Version)
-	w.u8(0) // flags: none yet
-	w.u16(h.Port)
-	w.u32(h.Listen)
-	w.bytes(h.Process[:])
-	w.bytes(h.Secret[:])
-	w.u64(h.State)
+	c := codec{b: append(binary.BigEndian.AppendUint16(out[:0], Magic), Version, 0)} // flags: none yet
+	h.fields(&c)
 	for _, a := range h.Addrs {
 		if err := Dialable(a); err != nil {
 			return [HandleSize]byte{}, fmt.Errorf("handle: %w", err)
 		}
-		if len(w.b)+1+a.Unmap().BitLen()/8 <= handleBuild {
-			w.addr(a)
+		if len(c.b)+1+a.Unmap().BitLen()/8 <= handleBuild {
+			c.addr(&a)
 		}
 	}
-	b, err := w.done("handle")
-	if err != nil {
+	c.b = append(c.b, make([]byte, handleBuild-len(c.b))...)
+	c.build(&h.Build)
+	if _, err := c.done("handle"); err != nil {
 		return [HandleSize]byte{}, err
 	}
-	copy(out[:], b)
-	w = writer{b: out[:handleBuild]}
-	w.build(h.Build)
-	return out, nil
+	return [HandleSize]byte(c.b), nil
+}
+
+// fields writes or reads what follows the flags and has a fixed size.
+func (h *Handle) fields(c *codec) {
+	c.u16(&h.Port)
+	c.u32(&h.Listen)
+	c.bytes(h.Process[:])
+	c.bytes(h.Secret[:])
+	c.u64(&h.State)
 }
 
 // ReadHandle reads a handle that somebody has sent, of whatever length.
@@ -88,46 +88,41 @@ func ReadHandle(b []byte) (Handle, error) {
 
 // DecodeHandle reads a handle.
 func DecodeHandle(b *[HandleSize]byte) (Handle, error) {
-	r := reader{b: b[:handleBuild]}
-	if m := r.u16(); m != Magic {
+	if m := binary.BigEndian.Uint16(b[:]); m != Magic {
 		return Handle{}, fmt.Errorf("handle: begins with %#04x, not %#04x: it was not made by this plugin; load the same plugin on every node", m, Magic)
 	}
-	if v := r.u8(); v != Version {
+	if v := b[2]; v != Version {
 		return Handle{}, fmt.Errorf("handle: %w", handleVersion(v, b))
 	}
-	if f := r.u8(); f != 0 {
-		r.fail("unknown flags %#02x", f)
+	c := codec{b: b[4:handleBuild], reads: true}
+	if f := b[3]; f != 0 {
+		c.fail("unknown flags %#02x", f)
 	}
-	h := Handle{
-		Port:    r.u16(),
-		Listen:  r.u32(),
-		Process: r.id(),
-		Secret:  r.id(),
-		State:   r.u64(),
-	}
+	var h Handle
+	h.fields(&c)
 	if h.Port == 0 {
-		r.fail("port is 0")
+		c.fail("port is 0")
 	}
-	for len(r.b) > 0 && r.b[0] != 0 && r.err == nil {
-		a := r.addr()
-		if r.err == nil {
+	for len(c.b) > 0 && c.b[0] != 0 && c.err == nil {
+		a := c.readAddr()
+		if c.err == nil {
 			if err := Dialable(a); err != nil {
-				r.fail("%w", err)
+				c.fail("%w", err)
 			}
 		}
 		h.Addrs = append(h.Addrs, a)
 	}
-	if r.err == nil && len(h.Addrs) == 0 {
-		r.fail("no address")
+	if c.err == nil && len(h.Addrs) == 0 {
+		c.fail("no address")
 	}
-	for _, c := range r.b {
-		if c != 0 && r.err == nil {
-			r.fail("bytes follow the last address")
+	for _, rest := range c.b {
+		if rest != 0 {
+			c.fail("bytes follow the last address")
 		}
 	}
-	r.b = b[handleBuild:]
-	h.Build = r.build()
-	if err := r.done("handle"); err != nil {
+	c.b = b[handleBuild:]
+	c.build(&h.Build)
+	if _, err := c.done("handle"); err != nil {
 		return Handle{}, err
 	}
 	return h, nil

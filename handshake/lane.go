@@ -56,96 +56,46 @@ type laneSet uint32
 
 const _ = uint(32 - MaxLanes)
 
-func (w *writer) lanes(lanes []Lane) {
-	w.count("lanes", len(lanes), MaxLanes)
+func (c *codec) lanes(lanes *[]Lane) {
+	list(c, "lanes", lanes, MaxLanes, c.lane)
 	var seen laneSet
-	for i := range lanes {
-		l := &lanes[i]
-		if seen&(1<<(l.Index%MaxLanes)) != 0 {
-			w.fail("lane %d is named twice", l.Index)
+	for i := range *lanes {
+		bit := laneSet(1) << (*lanes)[i].Index
+		if seen&bit != 0 {
+			c.fail("lane %d is named twice", (*lanes)[i].Index)
 		}
-		seen |= 1 << (l.Index % MaxLanes)
-		w.lane(l)
+		seen |= bit
 	}
 }
 
-// lane writes one half.
-func (w *writer) lane(l *Lane) {
-	w.atMost("lane index", l.Index, MaxLanes-1)
-	w.u8(l.Port)
-	w.u8(l.PeerPort)
-	w.u24("queue pair number", l.QPN)
-	w.u24("packet sequence number", l.PSN)
-	w.addr128(l.Addr)
-	w.u16(l.GIDIndex)
-	w.u16(l.LID)
-	w.atMost("MTU", l.MTU, 5)
-	w.u32(l.MaxMsg)
+// lane handles one half.
+func (c *codec) lane(l *Lane) {
+	c.atMost("lane index", &l.Index, MaxLanes-1)
+	c.u8(&l.Port)
+	c.u8(&l.PeerPort)
+	c.u24("queue pair number", &l.QPN)
+	c.u24("packet sequence number", &l.PSN)
+	c.addr128(&l.Addr)
+	c.u16(&l.GIDIndex)
+	c.u16(&l.LID)
+	c.atMost("MTU", &l.MTU, 5)
+	c.u32(&l.MaxMsg)
+	c.u8(&l.Kind)
+	c.u64(&l.Token)
+	c.u16(&l.TCPPort)
+	c.flag("check", &l.Check)
+	c.u32(&l.ECE.Vendor)
+	c.u32(&l.ECE.Options)
+	c.text("relaying nodes", &l.Through, MaxThrough)
 	if !knownKind(l.Kind) {
-		w.fail("lane kind %d is unknown", l.Kind)
-	}
-	w.u8(l.Kind)
-	w.u64(l.Token)
-	w.u16(l.TCPPort)
-	if l.Check && l.Kind != LaneTCP {
-		w.fail("lane %d is not a socket, but asks for authentication", l.Index)
-	}
-	w.flag(l.Check)
-	if err := l.ECE.check(l.Kind); err != "" {
-		w.fail("lane %d: %s", l.Index, err)
-	}
-	w.u32(l.ECE.Vendor)
-	w.u32(l.ECE.Options)
-	w.text(l.Through, MaxThrough)
-}
-
-func (r *reader) lanes() []Lane {
-	var lanes []Lane
-	var seen laneSet
-	for range r.atMost("number of lanes", MaxLanes) {
-		l := r.lane()
-		if seen&(1<<l.Index) != 0 {
-			r.fail("lane %d is named twice", l.Index)
-		}
-		seen |= 1 << l.Index
-		if r.err != nil {
-			return nil
-		}
-		lanes = append(lanes, l)
-	}
-	return lanes
-}
-
-// lane reads one half.
-func (r *reader) lane() Lane {
-	l := Lane{
-		Index:    r.atMost("lane index", MaxLanes-1),
-		Port:     r.u8(),
-		PeerPort: r.u8(),
-		QPN:      r.u24("queue pair number"),
-		PSN:      r.u24("packet sequence number"),
-		Addr:     netip.AddrFrom16(r.id()),
-		GIDIndex: r.u16(),
-		LID:      r.u16(),
-		MTU:      r.atMost("MTU", 5),
-		MaxMsg:   r.u32(),
-		Kind:     r.u8(),
-		Token:    r.u64(),
-		TCPPort:  r.u16(),
-		Check:    r.flag("check"),
-		ECE:      ECE{Vendor: r.u32(), Options: r.u32()},
-		Through:  r.text("relaying nodes", MaxThrough),
+		c.fail("lane kind %d is unknown", l.Kind)
 	}
 	if l.Check && l.Kind != LaneTCP {
-		r.fail("lane %d is not a socket, but asks for authentication", l.Index)
-	}
-	if !knownKind(l.Kind) {
-		r.fail("lane kind %d is unknown", l.Kind)
+		c.fail("lane %d is not a socket, but asks for authentication", l.Index)
 	}
 	if err := l.ECE.check(l.Kind); err != "" {
-		r.fail("lane %d: %s", l.Index, err)
+		c.fail("lane %d: %s", l.Index, err)
 	}
-	return l
 }
 
 // check returns what is wrong with the options of a lane of a kind, or "".
@@ -164,29 +114,11 @@ func (e ECE) check(kind uint8) string {
 // knownKind reports whether a lane can be of a kind.
 func knownKind(k uint8) bool { return k == LaneVerbs || k == LaneTCP || k == LaneCircuit }
 
-func (w *writer) domains(domains []Domain) {
-	w.count("domains", len(domains), MaxDomains)
-	for _, d := range domains {
-		w.u8(d.Port)
-		if !knownKind(d.Kind) {
-			w.fail("domain kind %d is unknown", d.Kind)
-		}
-		w.u8(d.Kind)
-		w.u32(d.RKey)
+func (c *codec) domain(d *Domain) {
+	c.u8(&d.Port)
+	c.u8(&d.Kind)
+	if !knownKind(d.Kind) {
+		c.fail("domain kind %d is unknown", d.Kind)
 	}
-}
-
-func (r *reader) domains() []Domain {
-	var domains []Domain
-	for range r.atMost("number of domains", MaxDomains) {
-		d := Domain{Port: r.u8(), Kind: r.u8(), RKey: r.u32()}
-		if r.err == nil && !knownKind(d.Kind) {
-			r.fail("domain kind %d is unknown", d.Kind)
-		}
-		if r.err != nil {
-			return nil
-		}
-		domains = append(domains, d)
-	}
-	return domains
+	c.u32(&d.RKey)
 }

@@ -30,11 +30,45 @@ const (
 	TypeWindowEnd Type = 20
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop", "Ask", "Silent", "Want", "Window", "WindowEnd"}
+// types are the names of the types, and their messages.
+var types = [...]struct {
+	name string
+	make func() Message
+}{
+	TypeAck:       {"Ack", nil}, // a frame without a body
+	TypeOpen:      {"Open", empty[Open]},
+	TypeAccept:    {"Accept", empty[Accept]},
+	TypeConnected: {"Connected", empty[Connected]},
+	TypeProved:    {"Proved", empty[Proved]},
+	TypePorts:     {"Ports", empty[Ports]},
+	TypeRefuse:    {"Refuse", empty[Refuse]},
+	TypeLaneDown:  {"LaneDown", empty[LaneDown]},
+	TypeBye:       {"Bye", empty[Bye]},
+	TypeReport:    {"Report", empty[Report]},
+	TypeAskMap:    {"AskMap", empty[AskMap]},
+	TypeMap:       {"Map", empty[Map]},
+	TypeCarry:     {"Carry", empty[Carry]},
+	TypeArrive:    {"Arrive", empty[Arrive]},
+	TypeCarried:   {"Carried", empty[Carried]},
+	TypeDrop:      {"Drop", empty[Drop]},
+	TypeAsk:       {"Ask", empty[Ask]},
+	TypeSilent:    {"Silent", empty[Silent]},
+	TypeWant:      {"Want", empty[Want]},
+	TypeWindow:    {"Window", empty[Window]},
+	TypeWindowEnd: {"WindowEnd", empty[WindowEnd]},
+}
+
+// empty returns a message without values.
+func empty[M any, P interface {
+	*M
+	Message
+}]() Message {
+	return P(new(M))
+}
 
 func (t Type) String() string {
-	if int(t) < len(typeNames) {
-		return typeNames[t]
+	if int(t) < len(types) {
+		return types[t].name
 	}
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
@@ -43,61 +77,26 @@ func (t Type) String() string {
 // Connection numbers are chosen by the side that dialled the session and are unique within it.
 type Message interface {
 	Type() Type
-	// AppendTo appends the body to b. It fails when a value does not fit the wire.
-	AppendTo(b []byte) ([]byte, error)
-	decode(r *reader)
+	// fields writes or reads the body.
+	fields(c *codec)
+}
+
+// AppendMessage appends the body of a frame. It fails when a value does not fit the wire.
+func AppendMessage(b []byte, m Message) ([]byte, error) {
+	c := codec{b: b}
+	m.fields(&c)
+	return c.done(m.Type().String())
 }
 
 // DecodeMessage reads the body of a frame of type t.
 func DecodeMessage(t Type, body []byte) (Message, error) {
-	var m Message
-	switch t {
-	case TypeOpen:
-		m = new(Open)
-	case TypeAccept:
-		m = new(Accept)
-	case TypeConnected:
-		m = new(Connected)
-	case TypeProved:
-		m = new(Proved)
-	case TypePorts:
-		m = new(Ports)
-	case TypeRefuse:
-		m = new(Refuse)
-	case TypeLaneDown:
-		m = new(LaneDown)
-	case TypeBye:
-		m = new(Bye)
-	case TypeReport:
-		m = new(Report)
-	case TypeAskMap:
-		m = new(AskMap)
-	case TypeMap:
-		m = new(Map)
-	case TypeCarry:
-		m = new(Carry)
-	case TypeArrive:
-		m = new(Arrive)
-	case TypeCarried:
-		m = new(Carried)
-	case TypeDrop:
-		m = new(Drop)
-	case TypeAsk:
-		m = new(Ask)
-	case TypeSilent:
-		m = new(Silent)
-	case TypeWant:
-		m = new(Want)
-	case TypeWindow:
-		m = new(Window)
-	case TypeWindowEnd:
-		m = new(WindowEnd)
-	default:
+	if int(t) >= len(types) || types[t].make == nil {
 		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
 	}
-	r := reader{b: body}
-	m.decode(&r)
-	if err := r.done(t.String()); err != nil {
+	m := types[t].make()
+	c := codec{b: body, reads: true}
+	m.fields(&c)
+	if _, err := c.done(t.String()); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -117,20 +116,14 @@ type Open struct {
 
 func (*Open) Type() Type { return TypeOpen }
 
-func (m *Open) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.Epoch)
-	w.u32(m.Listen)
-	w.bytes(m.Proof[:])
-	w.u64(m.Base)
-	w.domains(m.Domains)
-	w.lanes(m.Lanes)
-	return w.done("Open")
-}
-
-func (m *Open) decode(r *reader) {
-	*m = Open{Conn: r.u32(), Epoch: r.u32(), Listen: r.u32(), Proof: r.sum(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
+func (m *Open) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u32(&m.Epoch)
+	c.u32(&m.Listen)
+	c.bytes(m.Proof[:])
+	c.u64(&m.Base)
+	list(c, "domains", &m.Domains, MaxDomains, c.domain)
+	c.lanes(&m.Lanes)
 }
 
 // Accept answers Open: the receiver's half of the lanes it takes.
@@ -144,18 +137,12 @@ type Accept struct {
 
 func (*Accept) Type() Type { return TypeAccept }
 
-func (m *Accept) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.Epoch)
-	w.u64(m.Base)
-	w.domains(m.Domains)
-	w.lanes(m.Lanes)
-	return w.done("Accept")
-}
-
-func (m *Accept) decode(r *reader) {
-	*m = Accept{Conn: r.u32(), Epoch: r.u32(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
+func (m *Accept) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u32(&m.Epoch)
+	c.u64(&m.Base)
+	list(c, "domains", &m.Domains, MaxDomains, c.domain)
+	c.lanes(&m.Lanes)
 }
 
 // Connected says which of the sender's lanes can send (IBV_QPS_RTS).
@@ -167,15 +154,11 @@ type Connected struct {
 
 func (*Connected) Type() Type { return TypeConnected }
 
-func (m *Connected) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.Epoch)
-	w.u32(m.Lanes)
-	return w.done("Connected")
+func (m *Connected) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u32(&m.Epoch)
+	c.u32(&m.Lanes)
 }
-
-func (m *Connected) decode(r *reader) { *m = Connected{Conn: r.u32(), Epoch: r.u32(), Lanes: r.u32()} }
 
 // Proved says on which lanes the proof write completed and the peer's token arrived, and why the others failed.
 type Proved struct {
@@ -202,29 +185,17 @@ const (
 
 func (*Proved) Type() Type { return TypeProved }
 
-func (m *Proved) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.Epoch)
-	w.u32(m.Lanes)
-	w.count("failed lanes", len(m.Failed), MaxLanes)
-	for _, f := range m.Failed {
-		w.atMost("lane index", f.Index, MaxLanes-1)
-		w.atMost("cause", uint8(f.Cause), uint8(CauseNode))
-		w.text(f.Reason, MaxReason)
-	}
-	return w.done("Proved")
+func (m *Proved) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u32(&m.Epoch)
+	c.u32(&m.Lanes)
+	list(c, "failed lanes", &m.Failed, MaxLanes, c.laneFailure)
 }
 
-func (m *Proved) decode(r *reader) {
-	*m = Proved{Conn: r.u32(), Epoch: r.u32(), Lanes: r.u32()}
-	for range r.atMost("number of failed lanes", MaxLanes) {
-		f := LaneFailure{Index: r.atMost("lane index", MaxLanes-1), Cause: Cause(r.atMost("cause", uint8(CauseNode))), Reason: r.text("reason", MaxReason)}
-		if r.err != nil {
-			return
-		}
-		m.Failed = append(m.Failed, f)
-	}
+func (c *codec) laneFailure(f *LaneFailure) {
+	c.atMost("lane index", &f.Index, MaxLanes-1)
+	c.atMost("cause", (*uint8)(&f.Cause), uint8(CauseNode))
+	c.text("reason", &f.Reason, MaxReason)
 }
 
 // Ports tells the peer that its description of the sender's ports has changed.
@@ -234,13 +205,9 @@ type Ports struct {
 
 func (*Ports) Type() Type { return TypePorts }
 
-func (m *Ports) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.ports(m.Ports)
-	return w.done("Ports")
+func (m *Ports) fields(c *codec) {
+	c.ports(&m.Ports)
 }
-
-func (m *Ports) decode(r *reader) { *m = Ports{Ports: r.ports()} }
 
 // Codes of a Refuse. One that a process does not know is RefuseFailed to it.
 const (
@@ -258,17 +225,11 @@ type Refuse struct {
 
 func (*Refuse) Type() Type { return TypeRefuse }
 
-func (m *Refuse) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u8(m.Code)
-	w.text(m.Text, MaxText)
-	w.text(m.Loss, MaxText)
-	return w.done("Refuse")
-}
-
-func (m *Refuse) decode(r *reader) {
-	*m = Refuse{Conn: r.u32(), Code: r.u8(), Text: r.text("text", MaxText), Loss: r.text("loss", MaxText)}
+func (m *Refuse) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u8(&m.Code)
+	c.text("text", &m.Text, MaxText)
+	c.text("loss", &m.Loss, MaxText)
 }
 
 // LaneDown says that a lane carries nothing any more: its sender's half has come to rest.
@@ -282,18 +243,12 @@ type LaneDown struct {
 
 func (*LaneDown) Type() Type { return TypeLaneDown }
 
-func (m *LaneDown) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.atMost("lane index", m.Lane, MaxLanes-1)
-	w.u32(m.Epoch)
-	w.flag(m.Better)
-	w.text(m.Reason, MaxReason)
-	return w.done("LaneDown")
-}
-
-func (m *LaneDown) decode(r *reader) {
-	*m = LaneDown{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Better: r.flag("better"), Reason: r.text("reason", MaxReason)}
+func (m *LaneDown) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.atMost("lane index", &m.Lane, MaxLanes-1)
+	c.u32(&m.Epoch)
+	c.flag("better", &m.Better)
+	c.text("reason", &m.Reason, MaxReason)
 }
 
 // Bye is the orderly end of one connection; of the session, when Conn is 0.
@@ -304,14 +259,10 @@ type Bye struct {
 
 func (*Bye) Type() Type { return TypeBye }
 
-func (m *Bye) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.text(m.Loss, MaxText)
-	return w.done("Bye")
+func (m *Bye) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.text("loss", &m.Loss, MaxText)
 }
-
-func (m *Bye) decode(r *reader) { *m = Bye{Conn: r.u32(), Loss: r.text("loss", MaxText)} }
 
 // Want says that a sender waits for a grant, or for word of its eager messages, which a receiver whose program does not
 // look at its receives would not send.
@@ -322,11 +273,7 @@ type Want struct {
 
 func (*Want) Type() Type { return TypeWant }
 
-func (m *Want) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u64(m.Eager)
-	return w.done("Want")
+func (m *Want) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u64(&m.Eager)
 }
-
-func (m *Want) decode(r *reader) { *m = Want{Conn: r.u32(), Eager: r.u64()} }

@@ -79,7 +79,7 @@ func messages() []struct {
 func TestMessageGolden(t *testing.T) {
 	for _, tt := range messages() {
 		t.Run(tt.m.Type().String(), func(t *testing.T) {
-			got, err := tt.m.AppendTo([]byte("before"))
+			got, err := AppendMessage([]byte("before"), tt.m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,7 @@ func TestMessageRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if b, err := tt.m.AppendTo(nil); err == nil || b != nil || !strings.Contains(err.Error(), tt.want) {
+			if b, err := AppendMessage(nil, tt.m); err == nil || b != nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v, want one that says %q", err, tt.want)
 			}
 		})
@@ -190,9 +190,9 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		b    string
 		want string
 	}{
-		{"devices", TypeOpen, open + "09", "number of domains is 9"},
+		{"devices", TypeOpen, open + "09", "9 domains, at most"},
 		{"domain kind", TypeOpen, open + "01 01 00 00000000 00", "domain kind 0 is unknown"},
-		{"lanes", TypeOpen, open + "00 21", "number of lanes is 33"},
+		{"lanes", TypeOpen, open + "00 21", "33 lanes, at most"},
 		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"), "0x1abcdef, which does not fit 24 bits"},
 		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00 00000000 00000000 0000"), "lane kind 0 is unknown"},
 		{"check", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 02 1112131415161718 0000 02"), "check is 2, at most 1"},
@@ -206,16 +206,16 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"separator of lines", TypeRefuse, "00000001 00 0003 e280a8", "text is not plain UTF-8"},
 		{"overridden direction", TypeRefuse, "00000001 00 0003 e280ae", "text is not plain UTF-8"},
 		{"long reason", TypeLaneDown, "00000001 02 00000003 00 0101" + strings.Repeat("61", 257), "reason has 257 bytes"},
-		{"failed lanes", TypeProved, "00000001 00000000 00000000 21", "number of failed lanes is 33"},
+		{"failed lanes", TypeProved, "00000001 00000000 00000000 21", "33 failed lanes, at most"},
 		{"cause", TypeProved, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
 		{"receives", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0101", "257 receives, at most 256"},
-		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0001 0000000000000001 09", "number of messages of a receive is 9"},
-		{"nodes asked", TypeAskMap, goldenID(1) + "11", "number of nodes that were asked is 17"},
-		{"nodes of a map", TypeMap, goldenID(1) + "11", "number of nodes of a map is 17"},
-		{"cables of a node", TypeMap, goldenID(1) + "01" + goldenID(2) + goldenID(3) + "0000 00 11", "number of cables of a node is 17"},
+		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0001 0000000000000001 09", "9 messages of a receive, at most"},
+		{"nodes asked", TypeAskMap, goldenID(1) + "11", "17 nodes that were asked, at most"},
+		{"nodes of a map", TypeMap, goldenID(1) + "11", "17 nodes of a map, at most"},
+		{"cables of a node", TypeMap, goldenID(1) + "01" + goldenID(2) + goldenID(3) + "0000 00 11", "17 cables of a node, at most"},
 		{"circuit kind", TypeCarry, "00000009 03 00100000" + goldenLane + goldenRing + "00", "circuit kind 3 is unknown"},
 		{"no relay", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "00", "no relay is named"},
-		{"relays", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "10", "number of relays is 16"},
+		{"relays", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "10", "16 relays, at most"},
 		{"route that goes twice through a node", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "02" + strings.Repeat(goldenID(1)+goldenID(2)+"0000", 2), "twice"},
 		{"order of receives", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0002 0000000000000002 00 0000000000000002 00", "receive 2 follows receive 2"},
 	}
@@ -239,7 +239,7 @@ func TestTextIsMadeFit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b, err := (&Refuse{Text: tt.in}).AppendTo(nil)
+			b, err := AppendMessage(nil, &Refuse{Text: tt.in})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,7 +281,7 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 		}
 	}
 	for _, m := range []Message{open, proved, report, nodes, carry, &Refuse{Text: strings.Repeat("x", MaxText), Loss: strings.Repeat("x", MaxText)}} {
-		b, err := m.AppendTo(nil)
+		b, err := AppendMessage(nil, m)
 		if err != nil || len(b) > MaxBody {
 			t.Errorf("%v: %d bytes, %v", m.Type(), len(b), err)
 		}
@@ -300,7 +300,7 @@ func FuzzMessage(f *testing.F) {
 		if m.Type() != Type(typ) {
 			t.Errorf("type %d decoded to %v", typ, m.Type())
 		}
-		out, err := m.AppendTo(nil)
+		out, err := AppendMessage(nil, m)
 		if err != nil {
 			t.Fatalf("decoded but not encodable: %v", err)
 		}

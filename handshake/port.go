@@ -40,64 +40,28 @@ type PortAddr struct {
 	PrefixLen uint8 // of the interface address, in bits of its own family
 }
 
-func (w *writer) ports(ports []Port) {
-	w.count("ports", len(ports), MaxPorts)
-	for i := range ports {
-		p := &ports[i]
-		w.u8(p.Index)
-		w.text(p.Device, MaxName)
-		w.u8(p.Num)
-		w.text(p.Netdev, MaxName)
-		w.atMost("link layer", p.LinkLayer, IBV_LINK_LAYER_ETHERNET)
-		w.u16(p.LID)
-		w.atMost("MTU", p.MTU, 5)
-		w.u32(p.NetdevMTU)
-		w.u32(p.MaxMsgSize)
-		w.u32(p.SpeedMbps)
-		w.count("addresses of a port", len(p.Addrs), MaxPortAddrs)
-		for _, a := range p.Addrs {
-			w.addr128(a.Addr)
-			w.u16(a.GIDIndex)
-			if a.GIDType > GIDTypeRoCEv2 && a.GIDType != GIDTypeNone {
-				w.fail("GID type %d is unknown", a.GIDType)
-			}
-			w.u8(a.GIDType)
-			w.atMost("prefix length", a.PrefixLen, 128)
-		}
-	}
+func (c *codec) ports(ports *[]Port) { list(c, "ports", ports, MaxPorts, c.port) }
+
+func (c *codec) port(p *Port) {
+	c.u8(&p.Index)
+	c.text("device name", &p.Device, MaxName)
+	c.u8(&p.Num)
+	c.text("interface name", &p.Netdev, MaxName)
+	c.atMost("link layer", &p.LinkLayer, IBV_LINK_LAYER_ETHERNET)
+	c.u16(&p.LID)
+	c.atMost("MTU", &p.MTU, 5)
+	c.u32(&p.NetdevMTU)
+	c.u32(&p.MaxMsgSize)
+	c.u32(&p.SpeedMbps)
+	list(c, "addresses of a port", &p.Addrs, MaxPortAddrs, c.portAddr)
 }
 
-func (r *reader) ports() []Port {
-	n := r.atMost("number of ports", MaxPorts)
-	var ports []Port
-	for range n {
-		p := Port{
-			Index:      r.u8(),
-			Device:     r.text("device name", MaxName),
-			Num:        r.u8(),
-			Netdev:     r.text("interface name", MaxName),
-			LinkLayer:  r.atMost("link layer", IBV_LINK_LAYER_ETHERNET),
-			LID:        r.u16(),
-			MTU:        r.atMost("MTU", 5),
-			NetdevMTU:  r.u32(),
-			MaxMsgSize: r.u32(),
-			SpeedMbps:  r.u32(),
-		}
-		for range r.atMost("number of addresses of a port", MaxPortAddrs) {
-			a := PortAddr{Addr: netip.AddrFrom16(r.id()), GIDIndex: r.u16(), GIDType: r.u8()}
-			if a.GIDType > GIDTypeRoCEv2 && a.GIDType != GIDTypeNone {
-				r.fail("GID type %d is unknown", a.GIDType)
-			}
-			a.PrefixLen = r.atMost("prefix length", 128)
-			if r.err != nil {
-				return nil
-			}
-			p.Addrs = append(p.Addrs, a)
-		}
-		if r.err != nil {
-			return nil
-		}
-		ports = append(ports, p)
+func (c *codec) portAddr(a *PortAddr) {
+	c.addr128(&a.Addr)
+	c.u16(&a.GIDIndex)
+	c.u8(&a.GIDType)
+	if a.GIDType > GIDTypeRoCEv2 && a.GIDType != GIDTypeNone {
+		c.fail("GID type %d is unknown", a.GIDType)
 	}
-	return ports
+	c.atMost("prefix length", &a.PrefixLen, 128)
 }

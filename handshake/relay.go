@@ -22,25 +22,9 @@ type AskMap struct {
 
 func (*AskMap) Type() Type { return TypeAskMap }
 
-func (m *AskMap) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.bytes(m.Query[:])
-	w.count("nodes that were asked", len(m.Asked), MaxMapNodes)
-	for i := range m.Asked {
-		w.bytes(m.Asked[i][:])
-	}
-	return w.done("AskMap")
-}
-
-func (m *AskMap) decode(r *reader) {
-	*m = AskMap{Query: r.id()}
-	for range r.atMost("number of nodes that were asked", MaxMapNodes) {
-		n := NodeID(r.id())
-		if r.err != nil {
-			return
-		}
-		m.Asked = append(m.Asked, n)
-	}
+func (m *AskMap) fields(c *codec) {
+	c.bytes(m.Query[:])
+	list(c, "nodes that were asked", &m.Asked, MaxMapNodes, func(n *NodeID) { c.bytes(n[:]) })
 }
 
 // Map answers AskMap: the node that was asked, first, and those that it has asked.
@@ -70,45 +54,26 @@ type MapLink struct {
 
 func (*Map) Type() Type { return TypeMap }
 
-func (m *Map) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.bytes(m.Query[:])
-	w.count("nodes of a map", len(m.Nodes), MaxMapNodes)
-	for i := range m.Nodes {
-		n := &m.Nodes[i]
-		w.bytes(n.Process[:])
-		w.bytes(n.Node[:])
-		w.text(n.Hostname, MaxName)
-		w.flag(n.Dedicated)
-		w.count("cables of a node", len(n.Links), MaxMapLinks)
-		for _, l := range n.Links {
-			w.u8(l.Port)
-			w.text(l.Name, MaxLinkName)
-			w.u32(l.Mbps)
-			w.flag(l.RDMA)
-			w.bytes(l.Peer[:])
-			w.text(l.PeerName, MaxLinkName)
-		}
-	}
-	return w.done("Map")
+func (m *Map) fields(c *codec) {
+	c.bytes(m.Query[:])
+	list(c, "nodes of a map", &m.Nodes, MaxMapNodes, c.mapNode)
 }
 
-func (m *Map) decode(r *reader) {
-	*m = Map{Query: r.id()}
-	for range r.atMost("number of nodes of a map", MaxMapNodes) {
-		n := MapNode{Process: r.id(), Node: r.id(), Hostname: r.text("host name", MaxName), Dedicated: r.flag("dedicated")}
-		for range r.atMost("number of cables of a node", MaxMapLinks) {
-			l := MapLink{Port: r.u8(), Name: r.text("name of a cable's end", MaxLinkName), Mbps: r.u32(), RDMA: r.flag("RDMA"), Peer: r.id(), PeerName: r.text("name of a cable's end", MaxLinkName)}
-			if r.err != nil {
-				return
-			}
-			n.Links = append(n.Links, l)
-		}
-		if r.err != nil {
-			return
-		}
-		m.Nodes = append(m.Nodes, n)
-	}
+func (c *codec) mapNode(n *MapNode) {
+	c.bytes(n.Process[:])
+	c.bytes(n.Node[:])
+	c.text("host name", &n.Hostname, MaxName)
+	c.flag("dedicated", &n.Dedicated)
+	list(c, "cables of a node", &n.Links, MaxMapLinks, c.mapLink)
+}
+
+func (c *codec) mapLink(l *MapLink) {
+	c.u8(&l.Port)
+	c.text("name of a cable's end", &l.Name, MaxLinkName)
+	c.u32(&l.Mbps)
+	c.flag("RDMA", &l.RDMA)
+	c.bytes(l.Peer[:])
+	c.text("name of a cable's end", &l.PeerName, MaxLinkName)
 }
 
 // Hop is a relay of a route: a process, and by Port.Index there the port at which the circuit comes in and the one at
@@ -147,63 +112,38 @@ type Final struct {
 
 func (*Carry) Type() Type { return TypeCarry }
 
-func (m *Carry) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Circuit)
+func (m *Carry) fields(c *codec) {
+	c.u32(&m.Circuit)
+	c.u8(&m.Kind)
 	if m.Kind != LaneVerbs && m.Kind != LaneTCP {
-		w.fail("circuit kind %d is unknown", m.Kind)
+		c.fail("circuit kind %d is unknown", m.Kind)
 	}
-	w.u8(m.Kind)
-	w.u32(m.Room)
-	w.lane(&m.Half)
-	w.ring(m.Back)
-	w.count("relays", len(m.Route), MaxHops)
+	c.u32(&m.Room)
+	c.lane(&m.Half)
+	c.ring(&m.Back)
+	list(c, "relays", &m.Route, MaxHops, c.hop)
 	if len(m.Route) == 0 {
-		w.fail("no relay is named")
+		c.fail("no relay is named")
 	}
 	for i := range m.Route {
-		h := &m.Route[i]
-		if twice(m.Route[:i], h.Node) {
-			w.fail("the route goes through node %v twice", h.Node)
+		if n := m.Route[i].Node; twice(m.Route[:i], n) {
+			c.fail("the route goes through node %v twice", n)
 		}
-		w.bytes(h.Process[:])
-		w.bytes(h.Node[:])
-		w.u8(h.In)
-		w.u8(h.Out)
 	}
+	c.bytes(m.Final.Process[:])
+	c.bytes(m.Final.Node[:])
+	c.u8(&m.Final.Port)
+	c.u64(&m.Final.Token)
 	if twice(m.Route, m.Final.Node) {
-		w.fail("the route ends at node %v, which it goes through", m.Final.Node)
+		c.fail("the route ends at node %v, which it goes through", m.Final.Node)
 	}
-	w.bytes(m.Final.Process[:])
-	w.bytes(m.Final.Node[:])
-	w.u8(m.Final.Port)
-	w.u64(m.Final.Token)
-	return w.done("Carry")
 }
 
-func (m *Carry) decode(r *reader) {
-	*m = Carry{Circuit: r.u32(), Kind: r.u8(), Room: r.u32(), Half: r.lane(), Back: r.ring()}
-	if m.Kind != LaneVerbs && m.Kind != LaneTCP {
-		r.fail("circuit kind %d is unknown", m.Kind)
-	}
-	n := r.atMost("number of relays", MaxHops)
-	if n == 0 {
-		r.fail("no relay is named")
-	}
-	for range n {
-		h := Hop{Process: r.id(), Node: r.id(), In: r.u8(), Out: r.u8()}
-		if r.err == nil && twice(m.Route, h.Node) {
-			r.fail("the route goes through node %v twice", h.Node)
-		}
-		if r.err != nil {
-			return
-		}
-		m.Route = append(m.Route, h)
-	}
-	m.Final = Final{Process: r.id(), Node: r.id(), Port: r.u8(), Token: r.u64()}
-	if r.err == nil && twice(m.Route, m.Final.Node) {
-		r.fail("the route ends at node %v, which it goes through", m.Final.Node)
-	}
+func (c *codec) hop(h *Hop) {
+	c.bytes(h.Process[:])
+	c.bytes(h.Node[:])
+	c.u8(&h.In)
+	c.u8(&h.Out)
 }
 
 // twice reports whether a route goes through a node.
@@ -228,18 +168,12 @@ type Arrive struct {
 
 func (*Arrive) Type() Type { return TypeArrive }
 
-func (m *Arrive) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Circuit)
-	w.u64(m.Token)
-	w.lane(&m.Half)
-	w.ring(m.Read)
-	w.ring(m.Write)
-	return w.done("Arrive")
-}
-
-func (m *Arrive) decode(r *reader) {
-	*m = Arrive{Circuit: r.u32(), Token: r.u64(), Half: r.lane(), Read: r.ring(), Write: r.ring()}
+func (m *Arrive) fields(c *codec) {
+	c.u32(&m.Circuit)
+	c.u64(&m.Token)
+	c.lane(&m.Half)
+	c.ring(&m.Read)
+	c.ring(&m.Write)
 }
 
 // Carried answers Carry and Arrive: the circuit stands from there on.
@@ -252,17 +186,11 @@ type Carried struct {
 
 func (*Carried) Type() Type { return TypeCarried }
 
-func (m *Carried) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Circuit)
-	w.u32(m.Room)
-	w.lane(&m.Half)
-	w.ring(m.Write)
-	return w.done("Carried")
-}
-
-func (m *Carried) decode(r *reader) {
-	*m = Carried{Circuit: r.u32(), Room: r.u32(), Half: r.lane(), Write: r.ring()}
+func (m *Carried) fields(c *codec) {
+	c.u32(&m.Circuit)
+	c.u32(&m.Room)
+	c.lane(&m.Half)
+	c.ring(&m.Write)
 }
 
 // Drop ends a circuit, or says that there will be none.
@@ -274,16 +202,10 @@ type Drop struct {
 
 func (*Drop) Type() Type { return TypeDrop }
 
-func (m *Drop) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Circuit)
-	w.flag(m.Asker)
-	w.text(m.Reason, MaxText)
-	return w.done("Drop")
-}
-
-func (m *Drop) decode(r *reader) {
-	*m = Drop{Circuit: r.u32(), Asker: r.flag("asker"), Reason: r.text("reason", MaxText)}
+func (m *Drop) fields(c *codec) {
+	c.u32(&m.Circuit)
+	c.flag("asker", &m.Asker)
+	c.text("reason", &m.Reason, MaxText)
 }
 
 // Silent tells the asker of a circuit that a relay further on gives no sign of life. It may be said again as long as that is so.
@@ -294,15 +216,9 @@ type Silent struct {
 
 func (*Silent) Type() Type { return TypeSilent }
 
-func (m *Silent) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Circuit)
-	w.text(m.Reason, MaxText)
-	return w.done("Silent")
-}
-
-func (m *Silent) decode(r *reader) {
-	*m = Silent{Circuit: r.u32(), Reason: r.text("reason", MaxText)}
+func (m *Silent) fields(c *codec) {
+	c.u32(&m.Circuit)
+	c.text("reason", &m.Reason, MaxText)
 }
 
 // Ask asks the peer's process for nothing but a sign of life, which its acknowledgement is.
@@ -310,14 +226,10 @@ type Ask struct{}
 
 func (*Ask) Type() Type { return TypeAsk }
 
-func (*Ask) AppendTo(b []byte) ([]byte, error) { return b, nil }
+func (*Ask) fields(*codec) {}
 
-func (*Ask) decode(*reader) {}
-
-func (w *writer) ring(g Ring) {
-	w.u64(g.Base)
-	w.u32(g.Key)
-	w.u32(g.Size)
+func (c *codec) ring(g *Ring) {
+	c.u64(&g.Base)
+	c.u32(&g.Key)
+	c.u32(&g.Size)
 }
-
-func (r *reader) ring() Ring { return Ring{Base: r.u64(), Key: r.u32(), Size: r.u32()} }

@@ -1,5 +1,7 @@
 package handshake
 
+import "math"
+
 // Limits of a Report.
 const (
 	MaxReceives = 256 // receives outstanding
@@ -31,47 +33,25 @@ type Received struct {
 
 func (*Report) Type() Type { return TypeReport }
 
-func (m *Report) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.atMost("lane index", m.Lane, MaxLanes-1)
-	w.u32(m.Epoch)
-	w.u16(m.Again)
-	w.u64(m.Eager)
-	w.u16(m.Ahead)
-	if len(m.Receives) > MaxReceives {
-		w.fail("%d receives, at most %d are allowed", len(m.Receives), MaxReceives)
-	}
-	w.u16(uint16(len(m.Receives)))
-	for i := range m.Receives {
-		v := &m.Receives[i]
-		w.u64(v.Seq)
-		w.count("messages of a receive", len(v.Parts), MaxSubs)
-		for _, p := range v.Parts {
-			w.u32(p)
+func (m *Report) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.atMost("lane index", &m.Lane, MaxLanes-1)
+	c.u32(&m.Epoch)
+	c.u16(&m.Again)
+	c.u64(&m.Eager)
+	c.u16(&m.Ahead)
+	n := uint16(min(len(m.Receives), math.MaxUint16))
+	c.u16(&n)
+	c.limit("receives", max(int(n), len(m.Receives)), MaxReceives)
+	elements(c, int(n), &m.Receives, c.received)
+	for i := 1; i < len(m.Receives); i++ {
+		if a, b := m.Receives[i-1].Seq, m.Receives[i].Seq; a >= b {
+			c.fail("receive %d follows receive %d", b, a)
 		}
 	}
-	return w.done("Report")
 }
 
-func (m *Report) decode(r *reader) {
-	*m = Report{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Again: r.u16(), Eager: r.u64(), Ahead: r.u16()}
-	n := r.u16()
-	if n > MaxReceives {
-		r.fail("%d receives, at most %d are allowed", n, MaxReceives)
-	}
-	for range n {
-		v := Received{Seq: r.u64()}
-		for range r.atMost("number of messages of a receive", MaxSubs) {
-			v.Parts = append(v.Parts, r.u32())
-		}
-		if r.err != nil {
-			return
-		}
-		if k := len(m.Receives); k > 0 && m.Receives[k-1].Seq >= v.Seq {
-			r.fail("receive %d follows receive %d", v.Seq, m.Receives[k-1].Seq)
-			return
-		}
-		m.Receives = append(m.Receives, v)
-	}
+func (c *codec) received(v *Received) {
+	c.u64(&v.Seq)
+	list(c, "messages of a receive", &v.Parts, MaxSubs, c.u32)
 }

@@ -20,28 +20,13 @@ type Setting struct {
 	LeftOut string // names the ports that it leaves out; "" where it leaves out none
 }
 
-func (w *writer) settings(settings []Setting) {
-	w.count("settings", len(settings), MaxSettings)
-	for _, s := range settings {
-		w.text(s.Name, MaxName)
-		w.text(s.Value, MaxReason)
-		w.atMost("rule of a setting", uint8(s.Rule), uint8(RuleSame))
-		w.text(s.LeftOut, MaxText)
-	}
-}
+func (c *codec) settings(settings *[]Setting) { list(c, "settings", settings, MaxSettings, c.setting) }
 
-func (r *reader) settings() (settings []Setting) {
-	for range r.atMost("number of settings", MaxSettings) {
-		s := Setting{
-			Name: r.text("name of a setting", MaxName), Value: r.text("value of a setting", MaxReason),
-			Rule: Rule(r.atMost("rule of a setting", uint8(RuleSame))), LeftOut: r.text("ports left out", MaxText),
-		}
-		if r.err != nil {
-			return nil
-		}
-		settings = append(settings, s)
-	}
-	return settings
+func (c *codec) setting(s *Setting) {
+	c.text("name of a setting", &s.Name, MaxName)
+	c.text("value of a setting", &s.Value, MaxReason)
+	c.atMost("rule of a setting", (*uint8)(&s.Rule), uint8(RuleSame))
+	c.text("ports left out", &s.LeftOut, MaxText)
 }
 
 // A Difference is a setting that two processes have, each with a value of its own.

@@ -50,11 +50,12 @@ func FuzzDifferences(f *testing.F) {
 			ours = append(ours, Setting{Name: "B", Value: b, Rule: RuleSame})
 		}
 		overWire := func(s []Setting) []Setting {
-			w := writer{}
-			w.settings(s)
-			r := reader{b: w.b}
-			got := r.settings()
-			if err := r.done("settings"); w.err != nil || err != nil {
+			var w codec
+			var got []Setting
+			w.settings(&s)
+			r := codec{b: w.b, reads: true}
+			r.settings(&got)
+			if _, err := r.done("settings"); w.err != nil || err != nil {
 				t.Fatalf("%q: %v, %v", s, w.err, err)
 			}
 			return got
@@ -72,20 +73,21 @@ func FuzzDifferences(f *testing.F) {
 }
 
 func TestSettingsOnTheWire(t *testing.T) {
-	w := writer{}
-	if w.settings(make([]Setting, MaxSettings+1)); w.err == nil {
+	var w codec
+	many := make([]Setting, MaxSettings+1)
+	if w.settings(&many); w.err == nil {
 		t.Error("more settings than are allowed were written")
 	}
 	tests := []struct{ name, in, want string }{
-		{"too many", "41", "number of settings is 65, at most 64 is allowed"},
+		{"too many", "41", "65 settings, at most 64 are allowed"},
 		{"an unknown rule", "01 0001 41 0000 03 0000", "rule of a setting is 3, at most 2 is allowed"},
 		{"control characters", "01 0001 41 0001 0a 00 0000", "value of a setting is not plain UTF-8 text: it has control characters or is broken"},
 		{"cut short", "02 0001 41 0000 00 0000", errTruncated.Error()},
 	}
 	for _, tt := range tests {
-		r := reader{b: unhex(t, tt.in)}
-		if got := r.settings(); got != nil || r.err == nil || r.err.Error() != tt.want {
-			t.Errorf("%s: %v, error %v; want %q", tt.name, got, r.err, tt.want)
+		r := codec{b: unhex(t, tt.in), reads: true}
+		if r.settings(new([]Setting)); r.err == nil || r.err.Error() != tt.want {
+			t.Errorf("%s: error %v, want %q", tt.name, r.err, tt.want)
 		}
 	}
 }

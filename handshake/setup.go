@@ -114,76 +114,35 @@ type Welcome struct {
 	Received uint64    // number of the last message received in the session
 }
 
-func (w *writer) hello(h *Hello, nonce [nonceSize]byte) {
-	w.build(h.Build)
-	w.bytes(nonce[:])
-	w.bytes(h.Process[:])
-	w.bytes(h.Node[:])
-	w.text(h.Hostname, MaxName)
-	w.u16(h.Port)
-	w.count("addresses", len(h.Addrs), MaxAddrs)
-	for _, a := range h.Addrs {
-		w.addr(a)
-	}
-	w.u32(h.Listen)
-	w.ports(h.Ports)
-	w.settings(h.Settings)
-	w.bytes(h.Session[:])
-	if h.Accepted {
-		w.u8(1)
-	} else {
-		w.u8(0)
-	}
-	w.u64(h.Received)
+func (h *Hello) fields(c *codec, nonce *[nonceSize]byte) {
+	c.build(&h.Build)
+	c.bytes(nonce[:])
+	c.bytes(h.Process[:])
+	c.bytes(h.Node[:])
+	c.text("host name", &h.Hostname, MaxName)
+	c.u16(&h.Port)
+	list(c, "addresses", &h.Addrs, MaxAddrs, c.addr)
+	c.u32(&h.Listen)
+	c.ports(&h.Ports)
+	c.settings(&h.Settings)
+	c.bytes(h.Session[:])
+	c.flag("direction", &h.Accepted)
+	c.u64(&h.Received)
 }
 
-func (r *reader) hello() (h Hello, nonce [nonceSize]byte) {
-	h.Build = r.build()
-	nonce = r.sum()
-	h.Process = r.id()
-	h.Node = r.id()
-	h.Hostname = r.text("host name", MaxName)
-	h.Port = r.u16()
-	for range r.atMost("number of addresses", MaxAddrs) {
-		a := r.addr()
-		if r.err != nil {
-			return Hello{}, nonce
-		}
-		h.Addrs = append(h.Addrs, a)
-	}
-	h.Listen = r.u32()
-	h.Ports = r.ports()
-	h.Settings = r.settings()
-	h.Session = r.id()
-	h.Accepted = r.atMost("direction", 1) == 1
-	h.Received = r.u64()
-	return h, nonce
-}
-
-func (w *writer) welcome(m *Welcome) {
-	w.bytes(m.Process[:])
-	w.bytes(m.Node[:])
-	w.text(m.Hostname, MaxName)
-	w.ports(m.Ports)
-	w.settings(m.Settings)
-	w.u64(m.Received)
-}
-
-func (r *reader) welcome() Welcome {
-	return Welcome{
-		Process: r.id(), Node: r.id(), Hostname: r.text("host name", MaxName),
-		Ports: r.ports(), Settings: r.settings(), Received: r.u64(),
-	}
+func (m *Welcome) fields(c *codec) {
+	c.bytes(m.Process[:])
+	c.bytes(m.Node[:])
+	c.text("host name", &m.Hostname, MaxName)
+	c.ports(&m.Ports)
+	c.settings(&m.Settings)
+	c.u64(&m.Received)
 }
 
 // setup begins a set-up message whose body has n bytes.
-func setup(kind uint8, n int) *writer {
-	w := &writer{b: make([]byte, 0, setupHeader+n)}
-	w.u16(Magic)
-	w.u8(Version)
-	w.u8(kind)
-	w.u32(uint32(n))
-	return w
+func setup(kind uint8, n int) *codec {
+	b := append(binary.BigEndian.AppendUint16(make([]byte, 0, setupHeader+n), Magic), Version, kind)
+	return &codec{b: binary.BigEndian.AppendUint32(b, uint32(n))}
 }
 
 // parseSetup splits one whole set-up message. It accepts one of the kinds given, within the limits of each.
@@ -202,15 +161,14 @@ func parseSetup(raw []byte, kinds ...uint8) (kind uint8, body []byte, err error)
 }
 
 func parseSetupHeader(h [setupHeader]byte, kinds ...uint8) (kind uint8, n int, err error) {
-	r := reader{b: h[:]}
-	if m := r.u16(); m != Magic {
+	if m := binary.BigEndian.Uint16(h[:]); m != Magic {
 		return 0, 0, fmt.Errorf("message begins with %#04x, not %#04x: this is not the plugin's protocol", m, Magic)
 	}
-	if v := r.u8(); v != Version {
+	if v := h[2]; v != Version {
 		return 0, 0, &VersionError{Theirs: v}
 	}
-	kind = r.u8()
-	size := r.u32()
+	kind = h[3]
+	size := binary.BigEndian.Uint32(h[4:])
 	for _, k := range kinds {
 		if k != kind {
 			continue
@@ -278,10 +236,14 @@ func ReadWelcome(in io.Reader) ([]byte, error) { return readSetup(in, setupWelco
 
 // Reject returns the message that ends an exchange.
 func Reject(code RejectCode) []byte {
-	w := setup(setupReject, rejectSize)
-	w.build("")
-	w.u8(uint8(code))
-	return w.b
+	c := setup(setupReject, rejectSize)
+	c.rejectFields(&code)
+	return c.b
+}
+
+func (c *codec) rejectFields(code *RejectCode) {
+	c.build(new(string))
+	c.u8((*uint8)(code))
 }
 
 // noEOF turns an end of stream inside a message into what it is.

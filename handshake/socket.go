@@ -56,17 +56,14 @@ func (k Key) HopKey() Key {
 // CodeKeys are the keys of the codes that authenticate what a lane's socket carries afterwards: what its dialler sends, and
 // what its listener does. No other lane, direction or attempt has the same, so that their codes count from 0.
 func (k Key) CodeKeys(n LaneName, t LaneTokens) (dialler, listener Key, err error) {
-	w := writer{}
-	w.bytes(n.Session[:])
-	w.u32(n.Conn)
-	w.u8(n.Lane)
-	w.u64(t.Dialler)
-	w.u64(t.Listener)
+	var c codec
+	n.fields(&c)
+	t.fields(&c)
 	for _, d := range []struct {
 		label string
 		key   *Key
 	}{{"ncclmesh codes of the dialler ", &dialler}, {"ncclmesh codes of the listener ", &listener}} {
-		b, err := hkdf.Expand(sha256.New, k[:], d.label+string(w.b), len(d.key))
+		b, err := hkdf.Expand(sha256.New, k[:], d.label+string(c.b), len(d.key))
 		if err != nil {
 			return Key{}, Key{}, err
 		}
@@ -75,21 +72,30 @@ func (k Key) CodeKeys(n LaneName, t LaneTokens) (dialler, listener Key, err erro
 	return dialler, listener, nil
 }
 
+func (t *LaneTokens) fields(c *codec) {
+	c.u64(&t.Dialler)
+	c.u64(&t.Listener)
+}
+
+func (n *LaneName) fields(c *codec) {
+	c.bytes(n.Session[:])
+	c.u32(&n.Conn)
+	c.u8(&n.Lane)
+	if n.Lane != HopLane && n.Lane >= MaxLanes {
+		c.fail("lane is %d, at most %d is allowed", n.Lane, MaxLanes-1)
+	}
+}
+
 // LaneHello is what the dialler says.
 func LaneHello(k Key, n LaneName, t LaneTokens) ([LaneHelloSize]byte, error) {
-	w := setup(setupLaneHello, laneHelloBody)
-	w.bytes(n.Session[:])
-	w.u32(n.Conn)
-	if n.Lane != HopLane && n.Lane >= MaxLanes {
-		w.fail("lane is %d, at most %d is allowed", n.Lane, MaxLanes-1)
-	}
-	w.u8(n.Lane)
-	if _, err := w.done("lane hello"); err != nil {
+	c := setup(setupLaneHello, laneHelloBody)
+	n.fields(c)
+	if _, err := c.done("lane hello"); err != nil {
 		return [LaneHelloSize]byte{}, err
 	}
-	mac := laneMAC(k, "ncclmesh lane hello", w.b, t)
-	w.bytes(mac[:])
-	return [LaneHelloSize]byte(w.b), nil
+	mac := laneMAC(k, "ncclmesh lane hello", c.b, t)
+	c.bytes(mac[:])
+	return [LaneHelloSize]byte(c.b), nil
 }
 
 // HearLaneHello reads which lane a connection claims to be. It is to be believed only when CheckLaneHello agrees.
@@ -98,12 +104,10 @@ func HearLaneHello(raw [LaneHelloSize]byte) (LaneName, error) {
 	if err != nil {
 		return LaneName{}, err
 	}
-	r := reader{b: body[:len(body)-macSize]}
-	n := LaneName{Session: r.id(), Conn: r.u32(), Lane: r.u8()}
-	if n.Lane != HopLane && n.Lane >= MaxLanes {
-		r.fail("lane is %d, at most %d is allowed", n.Lane, MaxLanes-1)
-	}
-	if err := r.done("lane hello"); err != nil {
+	var n LaneName
+	c := codec{b: body[:len(body)-macSize], reads: true}
+	n.fields(&c)
+	if _, err := c.done("lane hello"); err != nil {
 		return LaneName{}, err
 	}
 	return n, nil
@@ -120,10 +124,10 @@ func CheckLaneHello(k Key, raw [LaneHelloSize]byte, t LaneTokens) error {
 
 // LaneWelcome is the listener's answer to a LaneHello.
 func LaneWelcome(k Key, hello [LaneHelloSize]byte, t LaneTokens) [LaneWelcomeSize]byte {
-	w := setup(setupLaneWelcome, macSize)
+	c := setup(setupLaneWelcome, macSize)
 	mac := laneMAC(k, "ncclmesh lane welcome", hello[:LaneHelloSize-macSize], t)
-	w.bytes(mac[:])
-	return [LaneWelcomeSize]byte(w.b)
+	c.bytes(mac[:])
+	return [LaneWelcomeSize]byte(c.b)
 }
 
 // CheckLaneWelcome reports whether the answer to a LaneHello was said by the peer of the session.
@@ -138,12 +142,11 @@ func CheckLaneWelcome(k Key, raw [LaneWelcomeSize]byte, hello [LaneHelloSize]byt
 }
 
 func laneMAC(k Key, label string, hello []byte, t LaneTokens) [macSize]byte {
-	w := writer{}
-	w.u64(t.Dialler)
-	w.u64(t.Listener)
+	var c codec
+	t.fields(&c)
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte(label))
 	h.Write(hello)
-	h.Write(w.b)
+	h.Write(c.b)
 	return [macSize]byte(h.Sum(nil))
 }

@@ -12,25 +12,13 @@ type Window struct {
 
 func (*Window) Type() Type { return TypeWindow }
 
-func (m *Window) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.ID)
-	w.atMost("kind of memory", m.Kind, maxMemoryKind)
-	w.u64(m.Base)
-	w.u64(m.Size)
-	w.count("keys of a window", len(m.RKeys), MaxDomains)
-	for _, k := range m.RKeys {
-		w.u32(k)
-	}
-	return w.done("Window")
-}
-
-func (m *Window) decode(r *reader) {
-	*m = Window{Conn: r.u32(), ID: r.u32(), Kind: r.atMost("kind of memory", maxMemoryKind), Base: r.u64(), Size: r.u64()}
-	for range r.atMost("number of keys of a window", MaxDomains) {
-		m.RKeys = append(m.RKeys, r.u32())
-	}
+func (m *Window) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u32(&m.ID)
+	c.atMost("kind of memory", &m.Kind, maxMemoryKind)
+	c.u64(&m.Base)
+	c.u64(&m.Size)
+	list(c, "keys of a window", &m.RKeys, MaxDomains, c.u32)
 }
 
 // maxMemoryKind is the largest kind of memory that a Window may name.
@@ -45,11 +33,7 @@ type WindowEnd struct {
 
 func (*WindowEnd) Type() Type { return TypeWindowEnd }
 
-func (m *WindowEnd) AppendTo(b []byte) ([]byte, error) {
-	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.ID)
-	return w.done("WindowEnd")
+func (m *WindowEnd) fields(c *codec) {
+	c.u32(&m.Conn)
+	c.u32(&m.ID)
 }
-
-func (m *WindowEnd) decode(r *reader) { *m = WindowEnd{Conn: r.u32(), ID: r.u32()} }

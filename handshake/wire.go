@@ -31,194 +31,208 @@ const (
 
 var errTruncated = errors.New("message ends too early")
 
-// reader takes a message apart. The first error sticks; every later read returns zero.
-type reader struct {
-	b   []byte
-	err error
+// A codec writes a message, or reads one, so that each message lists its fields once for both. Its methods take the address of a field:
+// a codec that writes appends the field to b and leaves it unchanged, one that reads takes it from b. A value that is not allowed is an
+// error in both directions. The first error stays; what is read after it is zero.
+type codec struct {
+	b     []byte // the message so far; what is left to read
+	reads bool
+	err   error
 }
 
-func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
+func (c *codec) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
 	}
 }
 
-func (r *reader) take(n int) []byte {
-	if r.err == nil && len(r.b) < n {
-		r.err = errTruncated
+// done returns the bytes that were written. A reader must have used all bytes.
+func (c *codec) done(what string) ([]byte, error) {
+	if c.reads && len(c.b) > 0 {
+		c.fail("%d bytes follow the message", len(c.b))
 	}
-	if r.err != nil {
+	if c.err != nil {
+		return nil, fmt.Errorf("%s: %w", what, c.err)
+	}
+	return c.b, nil
+}
+
+// take removes n bytes from what is left to read.
+func (c *codec) take(n int) []byte {
+	if c.err == nil && len(c.b) < n {
+		c.err = errTruncated
+	}
+	if c.err != nil {
 		return make([]byte, n)
 	}
-	b := r.b[:n]
-	r.b = r.b[n:]
+	b := c.b[:n]
+	c.b = c.b[n:]
 	return b
 }
 
-func (r *reader) u8() uint8   { return r.take(1)[0] }
-func (r *reader) u16() uint16 { return binary.BigEndian.Uint16(r.take(2)) }
-func (r *reader) u32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
-func (r *reader) u64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
-
-func (r *reader) id() (v [16]byte) {
-	copy(v[:], r.take(len(v)))
-	return v
-}
-
-func (r *reader) sum() (v [32]byte) {
-	copy(v[:], r.take(len(v)))
-	return v
-}
-
-// atMost reads one byte that must not exceed limit.
-func (r *reader) atMost(what string, limit uint8) uint8 {
-	v := r.u8()
-	if v > limit {
-		r.fail("%s is %d, at most %d is allowed", what, v, limit)
-		return 0
+// bytes handles an array.
+func (c *codec) bytes(v []byte) {
+	if c.reads {
+		copy(v, c.take(len(v)))
+	} else {
+		c.b = append(c.b, v...)
 	}
-	return v
 }
 
-// flag reads a byte that is 0 or 1.
-func (r *reader) flag(what string) bool { return r.atMost(what, 1) == 1 }
-
-// u24 reads 32 bits that must fit 24, as queue pair and packet sequence numbers do.
-func (r *reader) u24(what string) uint32 {
-	v := r.u32()
-	if v >= 1<<24 {
-		r.fail("%s is %#x, which does not fit 24 bits", what, v)
-		return 0
+func (c *codec) u8(v *uint8) {
+	if c.reads {
+		*v = c.take(1)[0]
+	} else {
+		c.b = append(c.b, *v)
 	}
-	return v
 }
 
-// text reads a text of at most limit bytes. One that a terminal or log cannot show as one line is an error.
-func (r *reader) text(what string, limit int) string {
-	n := int(r.u16())
+func (c *codec) u16(v *uint16) {
+	if c.reads {
+		*v = binary.BigEndian.Uint16(c.take(2))
+	} else {
+		c.b = binary.BigEndian.AppendUint16(c.b, *v)
+	}
+}
+
+func (c *codec) u32(v *uint32) {
+	if c.reads {
+		*v = binary.BigEndian.Uint32(c.take(4))
+	} else {
+		c.b = binary.BigEndian.AppendUint32(c.b, *v)
+	}
+}
+
+func (c *codec) u64(v *uint64) {
+	if c.reads {
+		*v = binary.BigEndian.Uint64(c.take(8))
+	} else {
+		c.b = binary.BigEndian.AppendUint64(c.b, *v)
+	}
+}
+
+// atMost handles a byte that must not exceed limit.
+func (c *codec) atMost(what string, v *uint8, limit uint8) {
+	c.u8(v)
+	if *v > limit {
+		c.fail("%s is %d, at most %d is allowed", what, *v, limit)
+	}
+}
+
+// flag handles a bool: a byte that is 0 or 1.
+func (c *codec) flag(what string, v *bool) {
+	var b uint8
+	if *v {
+		b = 1
+	}
+	c.atMost(what, &b, 1)
+	if c.reads {
+		*v = b == 1
+	}
+}
+
+// u24 handles 32 bits that must fit 24, as queue pair and packet sequence numbers do.
+func (c *codec) u24(what string, v *uint32) {
+	c.u32(v)
+	if *v >= 1<<24 {
+		c.fail("%s is %#x, which does not fit 24 bits", what, *v)
+	}
+}
+
+// text handles a text of at most limit bytes. It is written as [printable.Line] makes it fit: the text is for people, and a long or
+// strange one must not stop the message that carries it. A text that is read and that a terminal or log cannot show as one line is an error.
+func (c *codec) text(what string, v *string, limit int) {
+	if !c.reads {
+		s := printable.Line(*v, limit)
+		c.b = append(binary.BigEndian.AppendUint16(c.b, uint16(len(s))), s...)
+		return
+	}
+	*v = ""
+	n := int(binary.BigEndian.Uint16(c.take(2)))
 	if n > limit {
-		r.fail("%s has %d bytes, at most %d are allowed", what, n, limit)
-		return ""
+		c.fail("%s has %d bytes, at most %d are allowed", what, n, limit)
+		return
 	}
-	s := string(r.take(n))
-	if r.err == nil && s != printable.Line(s, limit) {
-		r.fail("%s is not plain UTF-8 text: it has control characters or is broken", what)
+	s := string(c.take(n))
+	if c.err == nil && s != printable.Line(s, limit) {
+		c.fail("%s is not plain UTF-8 text: it has control characters or is broken", what)
 	}
-	if r.err != nil {
-		return ""
+	if c.err == nil {
+		*v = s
 	}
-	return s
 }
 
-func (r *reader) addr() netip.Addr {
-	switch kind := r.u8(); kind {
+// addr handles an IPv4 or IPv6 address, with its kind in front.
+func (c *codec) addr(v *netip.Addr) {
+	if c.reads {
+		*v = c.readAddr()
+		return
+	}
+	switch a := v.Unmap(); {
+	case a.Is4():
+		c.b = append(append(c.b, 4), a.AsSlice()...)
+	case a.Is6():
+		b := a.As16()
+		c.b = append(append(c.b, 6), b[:]...)
+	default:
+		c.fail("an address is not set")
+	}
+}
+
+func (c *codec) readAddr() netip.Addr {
+	switch kind := c.take(1)[0]; kind {
 	case 4:
-		return netip.AddrFrom4([4]byte(r.take(4)))
+		return netip.AddrFrom4([4]byte(c.take(4)))
 	case 6:
-		a := netip.AddrFrom16([16]byte(r.take(16)))
+		a := netip.AddrFrom16([16]byte(c.take(16)))
 		if a.Is4In6() {
-			r.fail("IPv4 address %v is written as IPv6", a)
+			c.fail("IPv4 address %v is written as IPv6", a)
 		}
 		return a
 	default:
-		r.fail("address type is %d, only 4 and 6 are known", kind)
+		c.fail("address type is %d, only 4 and 6 are known", kind)
 		return netip.Addr{}
 	}
 }
 
-// done is the last step of every decoder: nothing may be left over.
-func (r *reader) done(what string) error {
-	if r.err == nil && len(r.b) > 0 {
-		r.fail("%d bytes follow the message", len(r.b))
-	}
-	if r.err != nil {
-		return fmt.Errorf("%s: %w", what, r.err)
-	}
-	return nil
-}
-
-// writer puts a message together. The first value that does not fit the wire sticks as an error.
-type writer struct {
-	b   []byte
-	err error
-}
-
-func (w *writer) fail(format string, args ...any) {
-	if w.err == nil {
-		w.err = fmt.Errorf(format, args...)
-	}
-}
-
-func (w *writer) u8(v uint8)   { w.b = append(w.b, v) }
-func (w *writer) u16(v uint16) { w.b = binary.BigEndian.AppendUint16(w.b, v) }
-func (w *writer) u32(v uint32) { w.b = binary.BigEndian.AppendUint32(w.b, v) }
-func (w *writer) u64(v uint64) { w.b = binary.BigEndian.AppendUint64(w.b, v) }
-
-// addr128 writes an address as 128 bits.
-func (w *writer) addr128(a netip.Addr) {
-	b := a.As16()
-	w.bytes(b[:])
-}
-
-func (w *writer) bytes(v []byte) { w.b = append(w.b, v...) }
-
-func (w *writer) atMost(what string, v, limit uint8) {
-	if v > limit {
-		w.fail("%s is %d, at most %d is allowed", what, v, limit)
-	}
-	w.u8(v)
-}
-
-func (w *writer) flag(v bool) {
-	if v {
-		w.u8(1)
+// addr128 handles an address as 128 bits.
+func (c *codec) addr128(v *netip.Addr) {
+	if c.reads {
+		*v = netip.AddrFrom16([16]byte(c.take(16)))
 	} else {
-		w.u8(0)
+		b := v.As16()
+		c.b = append(c.b, b[:]...)
 	}
 }
 
-func (w *writer) u24(what string, v uint32) {
-	if v >= 1<<24 {
-		w.fail("%s is %#x, which does not fit 24 bits", what, v)
-	}
-	w.u32(v)
+// list handles the length of a list, one byte, and its elements.
+func list[T any](c *codec, what string, all *[]T, limit int, element func(*T)) {
+	n := uint8(min(len(*all), math.MaxUint8))
+	c.u8(&n)
+	c.limit(what, max(int(n), len(*all)), limit)
+	elements(c, int(n), all, element)
 }
 
-// count writes the length of a list as one byte.
-func (w *writer) count(what string, n, limit int) {
+// limit fails if a list has too many elements.
+func (c *codec) limit(what string, n, limit int) {
 	if n > limit {
-		w.fail("%d %s, at most %d are allowed", n, what, limit)
-	}
-	w.u8(uint8(n))
-}
-
-// text writes s as [printable.Line] makes it fit: the text is for people, and a long or strange one must not stop the
-// message that carries it.
-func (w *writer) text(s string, limit int) {
-	s = printable.Line(s, limit)
-	w.u16(uint16(len(s)))
-	w.b = append(w.b, s...)
-}
-
-func (w *writer) addr(a netip.Addr) {
-	a = a.Unmap()
-	switch {
-	case a.Is4():
-		v := a.As4()
-		w.u8(4)
-		w.bytes(v[:])
-	case a.Is6():
-		v := a.As16()
-		w.u8(6)
-		w.bytes(v[:])
-	default:
-		w.fail("an address is not set")
+		c.fail("%d %s, at most %d are allowed", n, what, limit)
 	}
 }
 
-func (w *writer) done(what string) ([]byte, error) {
-	if w.err != nil {
-		return nil, fmt.Errorf("%s: %w", what, w.err)
+// elements handles the elements of a list, of which a codec that reads takes n.
+func elements[T any](c *codec, n int, all *[]T, element func(*T)) {
+	if !c.reads {
+		for i := range *all {
+			element(&(*all)[i])
+		}
+		return
 	}
-	return w.b, nil
+	for range n {
+		var v T
+		if element(&v); c.err != nil {
+			return
+		}
+		*all = append(*all, v)
+	}
 }

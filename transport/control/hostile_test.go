@@ -394,7 +394,7 @@ func peerByHand(t *hosts.Test, b *node, process handshake.ProcessID) (*visitor, 
 // TestPeerThatBreaksTheProtocol: a protocol violation of an authenticated peer ends its session with an error that
 // names it.
 func TestPeerThatBreaksTheProtocol(t *testing.T) {
-	ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
+	ready, err := handshake.AppendMessage(nil, &handshake.Connected{Conn: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func TestClaimedProcess(t *testing.T) {
 		honest := b.first()
 
 		v, keys := peerByHand(t, b, a.cfg.Process)
-		ready, err := (&handshake.Connected{Conn: 9}).AppendTo(nil)
+		ready, err := handshake.AppendMessage(nil, &handshake.Connected{Conn: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -479,7 +479,7 @@ func TestClaimedProcess(t *testing.T) {
 func TestDiallerStartsAnew(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
-		ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
+		ready, err := handshake.AppendMessage(nil, &handshake.Connected{Conn: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -294,7 +294,7 @@ func TestResumeRefused(t *testing.T) {
 func nthFrame(t *hosts.Test, n uint32) *handshake.Frame {
 	t.Helper()
 	m := &handshake.Connected{Conn: n}
-	body, err := m.AppendTo(nil)
+	body, err := handshake.AppendMessage(nil, m)
 	if err != nil {
 		t.Fatal(err)
 	}

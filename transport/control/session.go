@@ -164,7 +164,7 @@ func (s *Session) Silence() time.Duration {
 // Send queues a message. The message arrives once and in order, unless the session ends before. Send never blocks. It
 // fails if the message does not fit the wire format, if too many messages wait, or if the session is over.
 func (s *Session) Send(m handshake.Message) error {
-	body, err := m.AppendTo(nil)
+	body, err := handshake.AppendMessage(nil, m)
 	if err != nil {
 		return fmt.Errorf("control: message to %v: %w", s, err)
 	}
@@ -192,7 +192,7 @@ func (s *Session) queueLocked(kind handshake.Type, body []byte) {
 
 // bye queues the last message of this side.
 func (s *Session) bye() {
-	body, err := (&handshake.Bye{}).AppendTo(nil)
+	body, err := handshake.AppendMessage(nil, &handshake.Bye{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && s.life.Enter(Leaving) {

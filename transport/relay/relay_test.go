@@ -53,7 +53,7 @@ func (s *fakeSession) Send(m handshake.Message) error {
 	if s.over {
 		return errors.New("the session is over")
 	}
-	body, err := m.AppendTo(nil)
+	body, err := handshake.AppendMessage(nil, m)
 	if err != nil {
 		return err
 	}

@@ -354,7 +354,7 @@ func checkRoutes(t *testing.T, own, target handshake.NodeID, routes []Route) {
 // For any map, a route visits each node at most once.
 func FuzzMap(f *testing.F) {
 	for _, text := range []string{ring4, ring5, triangles, "A-B A-B B-C B-C"} {
-		b, err := (&handshake.Map{Nodes: cabling(text)}).AppendTo(nil)
+		b, err := handshake.AppendMessage(nil, &handshake.Map{Nodes: cabling(text)})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -382,13 +382,13 @@ func FuzzMap(f *testing.F) {
 						visited = append(visited, h.Node)
 					}
 					carry := handshake.Carry{Kind: handshake.LaneTCP, Route: r.Via, Final: handshake.Final{Node: n.Node}}
-					if _, err := carry.AppendTo(nil); err != nil && bytes.Contains([]byte(err.Error()), []byte("rout")) {
+					if _, err := handshake.AppendMessage(nil, &carry); err != nil && bytes.Contains([]byte(err.Error()), []byte("rout")) {
 						t.Errorf("route %+v: %v", r, err)
 					}
 				}
 			}
 		}
-		if _, err := (&handshake.Map{Nodes: nearest(own, nodes[1:])}).AppendTo(nil); err != nil {
+		if _, err := handshake.AppendMessage(nil, &handshake.Map{Nodes: nearest(own, nodes[1:])}); err != nil {
 			t.Errorf("what was told cannot be told: %v", err)
 		}
 	})

@@ -180,7 +180,7 @@ func (e *remote) Cable() string { return "" }
 
 // Send delivers a message after a millisecond.
 func (e *remote) Send(m handshake.Message) error {
-	b, err := m.AppendTo(nil)
+	b, err := handshake.AppendMessage(nil, m)
 	if err != nil {
 		return err
 	}
