@@ -6,8 +6,8 @@
 //	Exchange   Challenge, Hello, Welcome (or Reject): what is said on a TCP connection before it belongs to a session
 //	LaneHello  and LaneWelcome: what is said first on the TCP connection of a lane
 //	Frame      what is said afterwards: numbered, acknowledged, authenticated messages
-//	Hail       and HailAnswer: the datagrams of neighbour discovery
-//	Message    the bodies of frames: Open, Accept, Connected, Proved, Ports, Refuse, LaneDown, Bye
+//	NeighbourQuery       and NeighbourReply: the datagrams of neighbour discovery
+//	Message    the bodies of frames: Open, Accept, Connected, Validated, Ports, Refuse, LaneDown, Bye
 //
 // # Rules
 //

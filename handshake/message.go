@@ -7,27 +7,27 @@ type Type uint8
 
 // Types of frames. A bare acknowledgement has no body and no number of its own.
 const (
-	TypeAck       Type = 0
-	TypeOpen      Type = 1
-	TypeAccept    Type = 2
-	TypeConnected Type = 3
-	TypeProved    Type = 4
-	TypePorts     Type = 5
-	TypeRefuse    Type = 6
-	TypeLaneDown  Type = 7
-	TypeBye       Type = 8
-	TypeReport    Type = 9
-	TypeAskMap    Type = 10
-	TypeMap       Type = 11
-	TypeCarry     Type = 12
-	TypeArrive    Type = 13
-	TypeCarried   Type = 14
-	TypeDrop      Type = 15
-	TypeAsk       Type = 16
-	TypeSilent    Type = 17
-	TypeWant      Type = 18
-	TypeWindow    Type = 19
-	TypeWindowEnd Type = 20
+	TypeAck            Type = 0
+	TypeOpen           Type = 1
+	TypeAccept         Type = 2
+	TypeConnected      Type = 3
+	TypeValidated      Type = 4
+	TypePorts          Type = 5
+	TypeRefuse         Type = 6
+	TypeLaneDown       Type = 7
+	TypeBye            Type = 8
+	TypeReport         Type = 9
+	TypeMapQuery       Type = 10
+	TypeMap            Type = 11
+	TypeCircuitOpen    Type = 12
+	TypeCircuitDeliver Type = 13
+	TypeCircuitOpened  Type = 14
+	TypeCircuitClose   Type = 15
+	TypeAsk            Type = 16
+	TypeCircuitStalled Type = 17
+	TypeWant           Type = 18
+	TypeWindow         Type = 19
+	TypeWindowEnd      Type = 20
 )
 
 // types are the names of the types, and their messages.
@@ -35,27 +35,27 @@ var types = [...]struct {
 	name string
 	make func() Message
 }{
-	TypeAck:       {"Ack", nil}, // a frame without a body
-	TypeOpen:      {"Open", empty[Open]},
-	TypeAccept:    {"Accept", empty[Accept]},
-	TypeConnected: {"Connected", empty[Connected]},
-	TypeProved:    {"Proved", empty[Proved]},
-	TypePorts:     {"Ports", empty[Ports]},
-	TypeRefuse:    {"Refuse", empty[Refuse]},
-	TypeLaneDown:  {"LaneDown", empty[LaneDown]},
-	TypeBye:       {"Bye", empty[Bye]},
-	TypeReport:    {"Report", empty[Report]},
-	TypeAskMap:    {"AskMap", empty[AskMap]},
-	TypeMap:       {"Map", empty[Map]},
-	TypeCarry:     {"Carry", empty[Carry]},
-	TypeArrive:    {"Arrive", empty[Arrive]},
-	TypeCarried:   {"Carried", empty[Carried]},
-	TypeDrop:      {"Drop", empty[Drop]},
-	TypeAsk:       {"Ask", empty[Ask]},
-	TypeSilent:    {"Silent", empty[Silent]},
-	TypeWant:      {"Want", empty[Want]},
-	TypeWindow:    {"Window", empty[Window]},
-	TypeWindowEnd: {"WindowEnd", empty[WindowEnd]},
+	TypeAck:            {"Ack", nil}, // a frame without a body
+	TypeOpen:           {"Open", empty[Open]},
+	TypeAccept:         {"Accept", empty[Accept]},
+	TypeConnected:      {"Connected", empty[Connected]},
+	TypeValidated:      {"Validated", empty[Validated]},
+	TypePorts:          {"Ports", empty[Ports]},
+	TypeRefuse:         {"Refuse", empty[Refuse]},
+	TypeLaneDown:       {"LaneDown", empty[LaneDown]},
+	TypeBye:            {"Bye", empty[Bye]},
+	TypeReport:         {"Report", empty[Report]},
+	TypeMapQuery:       {"MapQuery", empty[MapQuery]},
+	TypeMap:            {"Map", empty[Map]},
+	TypeCircuitOpen:    {"CircuitOpen", empty[CircuitOpen]},
+	TypeCircuitDeliver: {"CircuitDeliver", empty[CircuitDeliver]},
+	TypeCircuitOpened:  {"CircuitOpened", empty[CircuitOpened]},
+	TypeCircuitClose:   {"CircuitClose", empty[CircuitClose]},
+	TypeAsk:            {"Ask", empty[Ask]},
+	TypeCircuitStalled: {"CircuitStalled", empty[CircuitStalled]},
+	TypeWant:           {"Want", empty[Want]},
+	TypeWindow:         {"Window", empty[Window]},
+	TypeWindowEnd:      {"WindowEnd", empty[WindowEnd]},
 }
 
 // empty returns a message without values.
@@ -103,7 +103,7 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 }
 
 // Open asks for a connection, or for more lanes of one: the sender's half of every lane. Of those that join, and of
-// Accept, Connected and Proved about them, Epoch is the number of the joining, from 1, which is that of the lanes too.
+// Accept, Connected and Validated about them, Epoch is the number of the joining, from 1, which is that of the lanes too.
 type Open struct {
 	Conn    uint32
 	Epoch   uint32
@@ -160,8 +160,8 @@ func (m *Connected) fields(c *codec) {
 	c.u32(&m.Lanes)
 }
 
-// Proved says on which lanes the proof write completed and the peer's token arrived, and why the others failed.
-type Proved struct {
+// Validated says on which lanes the proof write completed and the peer's token arrived, and why the others failed.
+type Validated struct {
 	Conn   uint32
 	Epoch  uint32
 	Lanes  uint32
@@ -183,9 +183,9 @@ const (
 	CauseNode Cause = 1 // the node that tells of it: it has run out of something, or strangers crowd its port
 )
 
-func (*Proved) Type() Type { return TypeProved }
+func (*Validated) Type() Type { return TypeValidated }
 
-func (m *Proved) fields(c *codec) {
+func (m *Validated) fields(c *codec) {
 	c.u32(&m.Conn)
 	c.u32(&m.Epoch)
 	c.u32(&m.Lanes)

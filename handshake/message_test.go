@@ -44,7 +44,7 @@ func messages() []struct {
 		{&Accept{Conn: 1, Epoch: 6, Base: 3, Domains: []Domain{{Port: 9, Kind: LaneTCP, RKey: 8}}, Lanes: testLanes()},
 			"00000001 00000006 0000000000000003 01 09 02 00000008" + goldenLanes},
 		{&Connected{Conn: 1, Epoch: 7, Lanes: 0x80000001}, "00000001 00000007 80000001"},
-		{&Proved{Conn: 1, Epoch: 8, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
+		{&Validated{Conn: 1, Epoch: 8, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
 			"00000001 00000008 00000001 02 1f 00 0008 6e6f20726f757465 00 01 0001 78"},
 		{&Ports{Ports: []Port{{Index: 2, Device: "d", Num: 1, Netdev: "n", LinkLayer: 2, LID: 3, MTU: 5, NetdevMTU: 9000, MaxMsgSize: 1 << 30, SpeedMbps: 1000}}},
 			"01 02 000164 01 00016e 02 0003 05 00002328 40000000 000003e8 00"},
@@ -58,21 +58,21 @@ func messages() []struct {
 		{&WindowEnd{Conn: 6, ID: 7}, "00000006 00000007"},
 		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Eager: 7, Ahead: 5, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
 			"00000001 1f 00000002 0100 0000000000000007 0005 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
-		{&AskMap{Query: fill(0x10), Asked: []NodeID{fill(0x20), fill(0x30)}}, goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30)},
+		{&MapQuery{Query: fill(0x10), Asked: []NodeID{fill(0x20), fill(0x30)}}, goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30)},
 		{&Map{Query: fill(0x10), Nodes: []MapNode{
 			{Process: fill(0x20), Node: fill(0x30), Hostname: "h", Dedicated: true, Links: []MapLink{{Port: 3, Name: "n", Mbps: 100000, RDMA: true, Peer: fill(0x40), PeerName: "p"}}},
 			{Process: fill(0x50), Node: fill(0x60)}}},
 			goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30) + "0001 68 01 01 03 0001 6e 000186a0 01" + goldenID(0x40) + "0001 70" + goldenID(0x50) + goldenID(0x60) + "0000 00 00"},
-		{&Carry{Circuit: 9, Kind: LaneVerbs, Room: 1 << 20, Half: testLanes()[0], Back: Ring{1, 2, 3},
+		{&CircuitOpen{Circuit: 9, Kind: LaneVerbs, Room: 1 << 20, Half: testLanes()[0], Back: Ring{1, 2, 3},
 			Route: []Hop{{Process: fill(0x20), Node: fill(0x30), In: 1, Out: 2}, {Process: fill(0x40), Node: fill(0x50), In: 3, Out: 4}},
 			Final: Final{Process: fill(0x60), Node: fill(0x70), Port: 5, Token: 6}},
 			"00000009 01 00100000" + goldenLane + goldenRing + "02" + goldenID(0x20) + goldenID(0x30) + "01 02" + goldenID(0x40) + goldenID(0x50) + "03 04" +
 				goldenID(0x60) + goldenID(0x70) + "05 0000000000000006"},
-		{&Arrive{Circuit: 9, Token: 6, Half: testLanes()[0], Read: Ring{1, 2, 3}, Write: Ring{1, 2, 3}}, "00000009 0000000000000006" + goldenLane + goldenRing + goldenRing},
-		{&Carried{Circuit: 9, Room: 65536, Half: testLanes()[0], Write: Ring{1, 2, 3}}, "00000009 00010000" + goldenLane + goldenRing},
-		{&Drop{Circuit: 9, Asker: true, Reason: "x"}, "00000009 01 0001 78"},
+		{&CircuitDeliver{Circuit: 9, Token: 6, Half: testLanes()[0], Read: Ring{1, 2, 3}, Write: Ring{1, 2, 3}}, "00000009 0000000000000006" + goldenLane + goldenRing + goldenRing},
+		{&CircuitOpened{Circuit: 9, Room: 65536, Half: testLanes()[0], Write: Ring{1, 2, 3}}, "00000009 00010000" + goldenLane + goldenRing},
+		{&CircuitClose{Circuit: 9, Asker: true, Reason: "x"}, "00000009 01 0001 78"},
 		{&Ask{}, ""},
-		{&Silent{Circuit: 9, Reason: "x"}, "00000009 0001 78"},
+		{&CircuitStalled{Circuit: 9, Reason: "x"}, "00000009 0001 78"},
 	}
 }
 
@@ -98,7 +98,7 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Ask=16", "Silent=17", "Want=18", "Window=19", "WindowEnd=20", "Type(21)=21"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Validated=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "MapQuery=10", "Map=11", "CircuitOpen=12", "CircuitDeliver=13", "CircuitOpened=14", "CircuitClose=15", "Ask=16", "CircuitStalled=17", "Want=18", "Window=19", "WindowEnd=20", "Type(21)=21"}
 	var got []string
 	for i := range Type(22) {
 		got = append(got, fmt.Sprintf("%v=%d", i, i))
@@ -134,8 +134,8 @@ func TestMessageRefuses(t *testing.T) {
 		change(&l)
 		return &Accept{Lanes: []Lane{l}}
 	}
-	carry := func(change func(*Carry)) Message {
-		m := &Carry{Kind: LaneVerbs, Half: testLanes()[0], Route: []Hop{{Node: fill(1)}, {Node: fill(2)}}, Final: Final{Node: fill(3)}}
+	carry := func(change func(*CircuitOpen)) Message {
+		m := &CircuitOpen{Kind: LaneVerbs, Half: testLanes()[0], Route: []Hop{{Node: fill(1)}, {Node: fill(2)}}, Final: Final{Node: fill(3)}}
 		change(m)
 		return m
 	}
@@ -157,20 +157,20 @@ func TestMessageRefuses(t *testing.T) {
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
 		{"domains", &Open{Domains: make([]Domain, MaxDomains+1)}, "9 domains, at most 8"},
 		{"domain kind", &Open{Domains: []Domain{{Kind: 9}}}, "domain kind 9 is unknown"},
-		{"failed lanes", &Proved{Failed: make([]LaneFailure, MaxLanes+1)}, "33 failed lanes, at most 32"},
+		{"failed lanes", &Validated{Failed: make([]LaneFailure, MaxLanes+1)}, "33 failed lanes, at most 32"},
 		{"receives", &Report{Receives: make([]Received, MaxReceives+1)}, "257 receives, at most 256"},
 		{"messages of a receive", &Report{Receives: []Received{{Seq: 1, Parts: make([]uint32, MaxSubs+1)}}}, "9 messages of a receive, at most 8"},
-		{"failed lane", &Proved{Failed: []LaneFailure{{Index: 32}}}, "lane index is 32"},
-		{"cause", &Proved{Failed: []LaneFailure{{Cause: 2}}}, "cause is 2, at most 1"},
+		{"failed lane", &Validated{Failed: []LaneFailure{{Index: 32}}}, "lane index is 32"},
+		{"cause", &Validated{Failed: []LaneFailure{{Cause: 2}}}, "cause is 2, at most 1"},
 		{"lane down", &LaneDown{Lane: 32}, "lane index is 32"},
-		{"nodes asked", &AskMap{Asked: make([]NodeID, MaxMapNodes+1)}, "17 nodes that were asked, at most 16"},
+		{"nodes asked", &MapQuery{Asked: make([]NodeID, MaxMapNodes+1)}, "17 nodes that were asked, at most 16"},
 		{"nodes of a map", &Map{Nodes: make([]MapNode, MaxMapNodes+1)}, "17 nodes of a map, at most 16"},
 		{"cables of a node", &Map{Nodes: []MapNode{{Links: make([]MapLink, MaxMapLinks+1)}}}, "17 cables of a node, at most 16"},
-		{"circuit kind", carry(func(m *Carry) { m.Kind = LaneCircuit }), "circuit kind 3 is unknown"},
-		{"no relay", carry(func(m *Carry) { m.Route = nil }), "no relay is named"},
-		{"relays", carry(func(m *Carry) { m.Route = make([]Hop, MaxHops+1) }), "16 relays, at most 15"},
-		{"route that goes twice through a node", carry(func(m *Carry) { m.Route = append(m.Route, Hop{Node: m.Route[0].Node}) }), "twice"},
-		{"route through its end", carry(func(m *Carry) { m.Final.Node = m.Route[1].Node }), "which it goes through"},
+		{"circuit kind", carry(func(m *CircuitOpen) { m.Kind = LaneCircuit }), "circuit kind 3 is unknown"},
+		{"no relay", carry(func(m *CircuitOpen) { m.Route = nil }), "no relay is named"},
+		{"relays", carry(func(m *CircuitOpen) { m.Route = make([]Hop, MaxHops+1) }), "16 relays, at most 15"},
+		{"route that goes twice through a node", carry(func(m *CircuitOpen) { m.Route = append(m.Route, Hop{Node: m.Route[0].Node}) }), "twice"},
+		{"route through its end", carry(func(m *CircuitOpen) { m.Final.Node = m.Route[1].Node }), "which it goes through"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -206,17 +206,17 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"separator of lines", TypeRefuse, "00000001 00 0003 e280a8", "text is not plain UTF-8"},
 		{"overridden direction", TypeRefuse, "00000001 00 0003 e280ae", "text is not plain UTF-8"},
 		{"long reason", TypeLaneDown, "00000001 02 00000003 00 0101" + strings.Repeat("61", 257), "reason has 257 bytes"},
-		{"failed lanes", TypeProved, "00000001 00000000 00000000 21", "33 failed lanes, at most"},
-		{"cause", TypeProved, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
+		{"failed lanes", TypeValidated, "00000001 00000000 00000000 21", "33 failed lanes, at most"},
+		{"cause", TypeValidated, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
 		{"receives", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0101", "257 receives, at most 256"},
 		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0001 0000000000000001 09", "9 messages of a receive, at most"},
-		{"nodes asked", TypeAskMap, goldenID(1) + "11", "17 nodes that were asked, at most"},
+		{"nodes asked", TypeMapQuery, goldenID(1) + "11", "17 nodes that were asked, at most"},
 		{"nodes of a map", TypeMap, goldenID(1) + "11", "17 nodes of a map, at most"},
 		{"cables of a node", TypeMap, goldenID(1) + "01" + goldenID(2) + goldenID(3) + "0000 00 11", "17 cables of a node, at most"},
-		{"circuit kind", TypeCarry, "00000009 03 00100000" + goldenLane + goldenRing + "00", "circuit kind 3 is unknown"},
-		{"no relay", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "00", "no relay is named"},
-		{"relays", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "10", "16 relays, at most"},
-		{"route that goes twice through a node", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "02" + strings.Repeat(goldenID(1)+goldenID(2)+"0000", 2), "twice"},
+		{"circuit kind", TypeCircuitOpen, "00000009 03 00100000" + goldenLane + goldenRing + "00", "circuit kind 3 is unknown"},
+		{"no relay", TypeCircuitOpen, "00000009 01 00100000" + goldenLane + goldenRing + "00", "no relay is named"},
+		{"relays", TypeCircuitOpen, "00000009 01 00100000" + goldenLane + goldenRing + "10", "16 relays, at most"},
+		{"route that goes twice through a node", TypeCircuitOpen, "00000009 01 00100000" + goldenLane + goldenRing + "02" + strings.Repeat(goldenID(1)+goldenID(2)+"0000", 2), "twice"},
 		{"order of receives", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0002 0000000000000002 00 0000000000000002 00", "receive 2 follows receive 2"},
 	}
 	for _, tt := range tests {
@@ -259,7 +259,7 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 	for range MaxDomains {
 		open.Domains = append(open.Domains, Domain{Kind: LaneVerbs})
 	}
-	proved := &Proved{}
+	proved := &Validated{}
 	for i := range uint8(MaxLanes) {
 		open.Lanes = append(open.Lanes, Lane{Index: i, Kind: LaneTCP})
 		proved.Failed = append(proved.Failed, LaneFailure{Index: i, Reason: strings.Repeat("x", MaxReason)})
@@ -273,7 +273,7 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 		node.Links = append(node.Links, MapLink{Name: strings.Repeat("x", MaxLinkName), PeerName: strings.Repeat("x", MaxLinkName)})
 	}
 	nodes := &Map{}
-	carry := &Carry{Kind: LaneVerbs, Half: testLanes()[0], Final: Final{Node: fill(0xff)}}
+	carry := &CircuitOpen{Kind: LaneVerbs, Half: testLanes()[0], Final: Final{Node: fill(0xff)}}
 	for i := range uint8(MaxMapNodes) {
 		nodes.Nodes = append(nodes.Nodes, node)
 		if i < MaxHops {

@@ -13,21 +13,21 @@ const (
 // The largest map fits a frame.
 const _ = uint(MaxBody - (16 + 1 + MaxMapNodes*maxMapNode))
 
-// AskMap asks a neighbour what it knows of the mesh behind it. A node that Asked names answers somebody else who asks the
+// MapQuery asks a neighbour what it knows of the mesh behind it. A node that Asked names answers somebody else who asks the
 // same: it is not to be asked again.
-type AskMap struct {
+type MapQuery struct {
 	Query [16]byte // random, the same wherever the question is passed on
 	Asked []NodeID
 }
 
-func (*AskMap) Type() Type { return TypeAskMap }
+func (*MapQuery) Type() Type { return TypeMapQuery }
 
-func (m *AskMap) fields(c *codec) {
+func (m *MapQuery) fields(c *codec) {
 	c.bytes(m.Query[:])
 	list(c, "nodes that were asked", &m.Asked, MaxMapNodes, func(n *NodeID) { c.bytes(n[:]) })
 }
 
-// Map answers AskMap: the node that was asked, first, and those that it has asked.
+// Map answers MapQuery: the node that was asked, first, and those that it has asked.
 type Map struct {
 	Query [16]byte
 	Nodes []MapNode
@@ -91,8 +91,8 @@ type Ring struct {
 	Size uint32 // 0: there is none
 }
 
-// Carry asks a neighbour to relay a circuit: the first of Route, which asks the next. It is answered by Carried or Drop.
-type Carry struct {
+// CircuitOpen asks a neighbour to relay a circuit: the first of Route, which asks the next. It is answered by CircuitOpened or CircuitClose.
+type CircuitOpen struct {
 	Circuit uint32 // the asker's number for it, among those that it has asked for in the session
 	Kind    uint8  // LaneTCP or LaneVerbs: what each hop is made of
 	Room    uint32 // bytes of the largest ring that the hops before have; 0 of a socket
@@ -110,9 +110,9 @@ type Final struct {
 	Token   uint64 // which tells the process what lane it is
 }
 
-func (*Carry) Type() Type { return TypeCarry }
+func (*CircuitOpen) Type() Type { return TypeCircuitOpen }
 
-func (m *Carry) fields(c *codec) {
+func (m *CircuitOpen) fields(c *codec) {
 	c.u32(&m.Circuit)
 	c.u8(&m.Kind)
 	if m.Kind != LaneVerbs && m.Kind != LaneTCP {
@@ -156,19 +156,19 @@ func twice(route []Hop, n NodeID) bool {
 	return false
 }
 
-// Arrive tells the process at a circuit's end of the last hop to it. It is answered by Carried, which says of a socket where
-// to dial, or Drop.
-type Arrive struct {
-	Circuit uint32 // as in Carry
+// CircuitDeliver tells the process at a circuit's end of the last hop to it. It is answered by CircuitOpened, which says of a socket where
+// to dial, or CircuitClose.
+type CircuitDeliver struct {
+	Circuit uint32 // as in CircuitOpen
 	Token   uint64 // Final.Token
 	Half    Lane   // the last relay's; Token is how many READs it answers at a time
 	Read    Ring   // where it reads what comes, if that is large
 	Write   Ring   // where it writes what goes back
 }
 
-func (*Arrive) Type() Type { return TypeArrive }
+func (*CircuitDeliver) Type() Type { return TypeCircuitDeliver }
 
-func (m *Arrive) fields(c *codec) {
+func (m *CircuitDeliver) fields(c *codec) {
 	c.u32(&m.Circuit)
 	c.u64(&m.Token)
 	c.lane(&m.Half)
@@ -176,47 +176,47 @@ func (m *Arrive) fields(c *codec) {
 	c.ring(&m.Write)
 }
 
-// Carried answers Carry and Arrive: the circuit stands from there on.
-type Carried struct {
+// CircuitOpened answers CircuitOpen and CircuitDeliver: the circuit stands from there on.
+type CircuitOpened struct {
 	Circuit uint32
 	Room    uint32 // bytes of the smallest ring from there on; 0 of a socket
 	Half    Lane   // of the hop between the two
 	Write   Ring   // where the asker writes, if the sender is a relay
 }
 
-func (*Carried) Type() Type { return TypeCarried }
+func (*CircuitOpened) Type() Type { return TypeCircuitOpened }
 
-func (m *Carried) fields(c *codec) {
+func (m *CircuitOpened) fields(c *codec) {
 	c.u32(&m.Circuit)
 	c.u32(&m.Room)
 	c.lane(&m.Half)
 	c.ring(&m.Write)
 }
 
-// Drop ends a circuit, or says that there will be none.
-type Drop struct {
+// CircuitClose ends a circuit, or says that there will be none.
+type CircuitClose struct {
 	Circuit uint32
 	Asker   bool // its sender is the one who asked for it, and chose the number
 	Reason  string
 }
 
-func (*Drop) Type() Type { return TypeDrop }
+func (*CircuitClose) Type() Type { return TypeCircuitClose }
 
-func (m *Drop) fields(c *codec) {
+func (m *CircuitClose) fields(c *codec) {
 	c.u32(&m.Circuit)
 	c.flag("asker", &m.Asker)
 	c.text("reason", &m.Reason, MaxText)
 }
 
-// Silent tells the asker of a circuit that a relay further on gives no sign of life. It may be said again as long as that is so.
-type Silent struct {
+// CircuitStalled tells the asker of a circuit that a relay further on gives no sign of life. It may be said again as long as that is so.
+type CircuitStalled struct {
 	Circuit uint32
 	Reason  string
 }
 
-func (*Silent) Type() Type { return TypeSilent }
+func (*CircuitStalled) Type() Type { return TypeCircuitStalled }
 
-func (m *Silent) fields(c *codec) {
+func (m *CircuitStalled) fields(c *codec) {
 	c.u32(&m.Circuit)
 	c.text("reason", &m.Reason, MaxText)
 }

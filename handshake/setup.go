@@ -22,8 +22,8 @@ const (
 	setupLaneHello   = 0x85 // see LaneHello
 	setupLaneWelcome = 0x86
 
-	setupHail       = 0x87 // see Hail
-	setupHailAnswer = 0x88
+	setupQuery = 0x87 // see NeighbourQuery
+	setupReply = 0x88
 
 	setupHeader = 8
 	macSize     = 32
@@ -183,10 +183,10 @@ func parseSetupHeader(h [setupHeader]byte, kinds ...uint8) (kind uint8, n int, e
 			low, high = laneHelloBody, laneHelloBody
 		case setupLaneWelcome:
 			low, high = macSize, macSize
-		case setupHail:
-			low, high = minHail, maxHail
-		case setupHailAnswer:
-			low, high = minHailAnswer, maxHailAnswer
+		case setupQuery:
+			low, high = minQuery, maxQuery
+		case setupReply:
+			low, high = minReply, maxReply
 		}
 		if size < low || size > high {
 			return 0, 0, fmt.Errorf("message type %#02x has %d bytes, %d to %d are allowed", kind, size, low, high)

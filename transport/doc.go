@@ -42,7 +42,7 @@
 //	where data per lane is traced             conn, trace.go; then profiler.go in ncclnet
 //	which route is preferred                  routing, route.go
 //	in which order paths are tried            path, find.go; then route.go
-//	what another node may request             relay, carry.go; control, neighbour.go
+//	what another node may request             relay, open.go; control, neighbour.go
 //	what relaying needs of the process        overlay, overlay.go
 //	where all paths are tried                 survey.go here and in path
 //	where to add a carrier                    beside lane/verbs; lane's package comment lists the requirements

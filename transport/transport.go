@@ -294,7 +294,7 @@ func connOf(m handshake.Message) (uint32, bool) {
 		return m.Conn, true
 	case *handshake.Connected:
 		return m.Conn, true
-	case *handshake.Proved:
+	case *handshake.Validated:
 		return m.Conn, true
 	case *handshake.LaneDown:
 		return m.Conn, true

@@ -151,7 +151,7 @@ func init() { helpers["stranger"] = stranger }
 type meddler struct {
 	name   string // of his end of the cable
 	own    netip.Addr
-	victim *handshake.HailAnswer
+	victim *handshake.NeighbourReply
 	at     netip.AddrPort // the victim's control port
 
 	mu      sync.Mutex
@@ -159,7 +159,7 @@ type meddler struct {
 	maps    int
 	refused int
 	stood   int
-	behind  *handshake.Carry // leads through the victim to a node behind it, as the victim's map says
+	behind  *handshake.CircuitOpen // leads through the victim to a node behind it, as the victim's map says
 }
 
 // stranger meddles until its input ends.
@@ -207,16 +207,16 @@ func (m *meddler) queryNeighbours() error {
 		return err
 	}
 	defer far.Close()
-	secret := handshake.HailSecret([]byte(strings.TrimPrefix(os.Getenv("E2E_KEYED"), "NCCL_MESH_KEY="))) // which only this part knows
-	ask := func(s handshake.Secret) (handshake.HailNonce, []byte) {
-		q := handshake.Hail{Nonce: handshake.NewHailNonce(nil), Process: handshake.NewProcessID(nil), Node: handshake.NodeID(handshake.NewHailNonce(nil)), Name: m.name}
-		raw, err := handshake.SealHail(s, &q)
+	secret := handshake.NeighbourSecret([]byte(strings.TrimPrefix(os.Getenv("E2E_KEYED"), "NCCL_MESH_KEY="))) // which only this part knows
+	ask := func(s handshake.Secret) (handshake.NeighbourNonce, []byte) {
+		q := handshake.NeighbourQuery{Nonce: handshake.NewNeighbourNonce(nil), Process: handshake.NewProcessID(nil), Node: handshake.NodeID(handshake.NewNeighbourNonce(nil)), Name: m.name}
+		raw, err := handshake.SealNeighbourQuery(s, &q)
 		if err != nil {
 			panic(err)
 		}
 		return q.Nonce, raw
 	}
-	_, foreign := ask(handshake.HailSecret([]byte("another")))
+	_, foreign := ask(handshake.NeighbourSecret([]byte("another")))
 	nonce, right := ask(secret)
 	noise := make([]byte, 1400)
 	rand.Read(noise)
@@ -237,7 +237,7 @@ func (m *meddler) queryNeighbours() error {
 		if err != nil {
 			return fmt.Errorf("a right question was not answered: %w", err)
 		}
-		if said, err := handshake.OpenHailAnswer(secret, buf[:n]); err == nil && said.Nonce == nonce {
+		if said, err := handshake.OpenNeighbourReply(secret, buf[:n]); err == nil && said.Nonce == nonce {
 			m.victim, m.at = &said, netip.AddrPortFrom(from.Addr().Unmap(), said.Control)
 		}
 	}
@@ -251,7 +251,7 @@ func (m *meddler) queryNeighbours() error {
 
 // endpoint is a control plane of the stranger's.
 func (m *meddler) endpoint(key string, node handshake.NodeID, process handshake.ProcessID, message func(*control.Session, handshake.Message)) (*control.Endpoint, error) {
-	secret := handshake.HailSecret([]byte(key))
+	secret := handshake.NeighbourSecret([]byte(key))
 	return control.New(control.Config{
 		Process: process, Node: node, Hostname: "x", Addrs: []netip.Addr{m.own}, NeighbourSecret: &secret, Cable: func(string) bool { return true },
 		Ports: func() []handshake.Port {
@@ -264,7 +264,7 @@ func (m *meddler) endpoint(key string, node handshake.NodeID, process handshake.
 func (m *meddler) dial(e *control.Endpoint, key string) (*control.Session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return e.DialNeighbour(ctx, m.victim.Process, handshake.HailSecret([]byte(key)), m.at, m.name)
+	return e.DialNeighbour(ctx, m.victim.Process, handshake.NeighbourSecret([]byte(key)), m.at, m.name)
 }
 
 // keyless tries to get a session without the key.
@@ -317,16 +317,16 @@ func (m *meddler) neighbour() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		switch msg := msg.(type) {
-		case *handshake.AskMap:
+		case *handshake.MapQuery:
 			for range 3 { // one answers it, two nothing
 				_ = s.Send(m.lies(msg.Query, own))
 			}
 		case *handshake.Map:
 			m.maps++
 			m.look(msg)
-		case *handshake.Drop:
+		case *handshake.CircuitClose:
 			m.dropped++
-		case *handshake.Carried:
+		case *handshake.CircuitOpened:
 			m.stood++
 		case *handshake.Refuse:
 			m.refused++
@@ -360,7 +360,7 @@ func (m *meddler) look(said *handshake.Map) {
 	for _, n := range said.Nodes {
 		for _, l := range said.Nodes[0].Links {
 			if m.behind == nil && n.Hostname == "c" && l.Peer == n.Node {
-				m.behind = &handshake.Carry{
+				m.behind = &handshake.CircuitOpen{
 					Kind: handshake.LaneTCP, Route: []handshake.Hop{{Process: m.victim.Process, Node: m.victim.Node, In: m.victim.Port, Out: l.Port}},
 					Final: handshake.Final{Process: n.Process, Node: n.Node, Port: n.Links[0].Port},
 				}
@@ -370,7 +370,7 @@ func (m *meddler) look(said *handshake.Map) {
 }
 
 // wayOn is what look has found.
-func (m *meddler) wayOn() (*handshake.Carry, error) {
+func (m *meddler) wayOn() (*handshake.CircuitOpen, error) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		m.mu.Lock()
 		c := m.behind
@@ -401,7 +401,7 @@ func (m *meddler) abuse(s *control.Session, own handshake.MapNode) (maps, drops 
 		send(m.lies(query(1<<20+i), own))
 	}
 	for i := range 300 {
-		ask := &handshake.AskMap{Query: query(i / 3)} // each thrice
+		ask := &handshake.MapQuery{Query: query(i / 3)} // each thrice
 		for k := range i % handshake.MaxMapNodes {
 			ask.Asked = append(ask.Asked, handshake.NodeID{0xdd, byte(i), byte(k)})
 		}
@@ -409,18 +409,18 @@ func (m *meddler) abuse(s *control.Session, own handshake.MapNode) (maps, drops 
 		maps++
 	}
 	for _, strange := range []handshake.Message{
-		&handshake.Carried{Circuit: 77, Half: half}, &handshake.Drop{Circuit: 78, Reason: "no"}, &handshake.Drop{Circuit: 79, Asker: true, Reason: "no"},
-		&handshake.Proved{Conn: 5}, &handshake.LaneDown{Conn: 6, Reason: "no"}, &handshake.Report{Conn: 7}, &handshake.Want{Conn: 9}, &handshake.Window{Conn: 10, ID: 1, Size: 8}, &handshake.WindowEnd{Conn: 11, ID: 1}, &handshake.Refuse{Conn: 8, Text: "no"}, &handshake.Ports{},
+		&handshake.CircuitOpened{Circuit: 77, Half: half}, &handshake.CircuitClose{Circuit: 78, Reason: "no"}, &handshake.CircuitClose{Circuit: 79, Asker: true, Reason: "no"},
+		&handshake.Validated{Conn: 5}, &handshake.LaneDown{Conn: 6, Reason: "no"}, &handshake.Report{Conn: 7}, &handshake.Want{Conn: 9}, &handshake.Window{Conn: 10, ID: 1, Size: 8}, &handshake.WindowEnd{Conn: 11, ID: 1}, &handshake.Refuse{Conn: 8, Text: "no"}, &handshake.Ports{},
 	} {
 		send(strange)
 	}
 	send(&handshake.Open{Conn: 1})
-	send(&handshake.Arrive{Circuit: 1, Token: 99, Half: half})
+	send(&handshake.CircuitDeliver{Circuit: 1, Token: 99, Half: half})
 	drops++
 	number := uint32(100)
-	carry := func(change func(*handshake.Carry)) {
+	carry := func(change func(*handshake.CircuitOpen)) {
 		number++
-		c := &handshake.Carry{
+		c := &handshake.CircuitOpen{
 			Circuit: number, Kind: handshake.LaneTCP, Half: half,
 			Route: []handshake.Hop{{Process: m.victim.Process, Node: m.victim.Node, In: m.victim.Port}},
 			Final: handshake.Final{Process: handshake.ProcessID{1}, Node: handshake.NodeID{0xbb}},
@@ -430,12 +430,12 @@ func (m *meddler) abuse(s *control.Session, own handshake.MapNode) (maps, drops 
 		drops++
 	}
 	for range 20 {
-		carry(func(c *handshake.Carry) { c.Route[0].Out = 200 })
-		carry(func(c *handshake.Carry) { c.Route[0].In = 99 })
-		carry(func(c *handshake.Carry) { c.Route[0].Process[0]++ })
-		carry(func(c *handshake.Carry) { c.Final.Node = own.Node })
-		carry(func(c *handshake.Carry) { c.Kind = handshake.LaneVerbs })
-		carry(func(c *handshake.Carry) {
+		carry(func(c *handshake.CircuitOpen) { c.Route[0].Out = 200 })
+		carry(func(c *handshake.CircuitOpen) { c.Route[0].In = 99 })
+		carry(func(c *handshake.CircuitOpen) { c.Route[0].Process[0]++ })
+		carry(func(c *handshake.CircuitOpen) { c.Final.Node = own.Node })
+		carry(func(c *handshake.CircuitOpen) { c.Kind = handshake.LaneVerbs })
+		carry(func(c *handshake.CircuitOpen) {
 			c.Route = append(c.Route, handshake.Hop{Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}})
 		})
 	}
@@ -444,7 +444,7 @@ func (m *meddler) abuse(s *control.Session, own handshake.MapNode) (maps, drops 
 		return 0, 0, lost
 	}
 	for i := range 1000 { // to nobody; and to a node behind the victim, which expects nobody
-		carry(func(c *handshake.Carry) {
+		carry(func(c *handshake.CircuitOpen) {
 			if i%2 == 0 {
 				c.Route, c.Final = slices.Clone(behind.Route), behind.Final
 				c.Final.Token = uint64(i)

@@ -34,7 +34,7 @@ type Circuits struct {
 }
 
 type expectation struct {
-	arrive  lane.Arrive
+	arrive  lane.Deliver
 	dropped func(error)
 }
 
@@ -94,7 +94,7 @@ func (k *Carried) silence(why string) {
 }
 
 // Carry makes a circuit through all relays.
-func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropped, _ func(error)) (*lane.OpenedCircuit, error) {
+func (c *Circuits) OpenCircuit(ctx context.Context, _ uint8, m *handshake.CircuitOpen, dropped, _ func(error)) (*lane.OpenedCircuit, error) {
 	k := &Carried{sender: dropped}
 	answer, err := c.carry(ctx, k, m, 0)
 	if err != nil {
@@ -104,11 +104,11 @@ func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropp
 	c.mu.Lock()
 	c.carried = append(c.carried, k)
 	c.mu.Unlock()
-	return &lane.OpenedCircuit{Carried: answer, From: c.from, Drop: k.silence}, nil
+	return &lane.OpenedCircuit{CircuitOpened: answer, From: c.from, Drop: k.silence}, nil
 }
 
 // carry makes the part of a relay, and what is behind it.
-func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.Carry, i int) (*handshake.Carried, error) {
+func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.CircuitOpen, i int) (*handshake.CircuitOpened, error) {
 	last := i == len(c.Engines)-1
 	leg := relay.Leg{Port: c.port, From: c.from, To: c.from.Addr, Name: "there"}
 	out := leg
@@ -124,7 +124,7 @@ func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.Carry, i 
 	}
 	k.Joints = append(k.Joints, j)
 	o := j.Next()
-	var answer *handshake.Carried
+	var answer *handshake.CircuitOpened
 	if last {
 		c.mu.Lock()
 		x := c.expected[m.Final.Token]
@@ -134,9 +134,9 @@ func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.Carry, i 
 			return nil, errors.New("nobody expects the circuit")
 		}
 		k.arrive = x.dropped
-		answer, err = x.arrive(ctx, &handshake.Arrive{Token: m.Final.Token, Half: o.Half, Read: o.Read, Write: o.Write}, k.silence)
+		answer, err = x.arrive(ctx, &handshake.CircuitDeliver{Token: m.Final.Token, Half: o.Half, Read: o.Read, Write: o.Write}, k.silence)
 	} else {
-		answer, err = c.carry(ctx, k, &handshake.Carry{Kind: m.Kind, Room: o.Room, Half: o.Half, Back: o.Write, Final: m.Final}, i+1)
+		answer, err = c.carry(ctx, k, &handshake.CircuitOpen{Kind: m.Kind, Room: o.Room, Half: o.Half, Back: o.Write, Final: m.Final}, i+1)
 	}
 	if err != nil {
 		return nil, err
@@ -145,11 +145,11 @@ func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.Carry, i 
 		return nil, err
 	}
 	p := j.Prev()
-	return &handshake.Carried{Room: p.Room, Half: p.Half, Write: p.Write}, nil
+	return &handshake.CircuitOpened{Room: p.Room, Half: p.Half, Write: p.Write}, nil
 }
 
 // Expect notes who takes a circuit.
-func (c *Circuits) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
+func (c *Circuits) Expect(token uint64, arrive lane.Deliver, dropped func(error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expected[token] = expectation{arrive, dropped}

@@ -24,8 +24,8 @@
 //	connects                         ◄──     Accept{lanes}
 //	Connected{lanes}, packets        ──►     validation packets
 //	                               ◄─ ─►     LaneDown{lane} for each lane that fails
-//	Proved{lanes}                    ──►
-//	in service                       ◄──     in service, Proved{lanes}
+//	Validated{lanes}                 ──►
+//	in service                       ◄──     in service, Validated{lanes}
 //
 // A lane that fails during set-up is left out. The lanes that both sides have validated come into service. If there is none, a
 // probe has its result. A connection, whose paths a probe has validated before, then waits for a path as if it had lost its

@@ -88,7 +88,7 @@ func (c *Conn) Deliver(m handshake.Message) {
 		c.setUp(m, m.Epoch)
 	case *handshake.Connected:
 		c.setUp(m, m.Epoch)
-	case *handshake.Proved:
+	case *handshake.Validated:
 		c.setUp(m, m.Epoch)
 	default:
 		c.Fail(fmt.Errorf("%w: %v: %v is not a message of a connection", fault.ErrProtocol, c, m.Type()))

@@ -27,17 +27,17 @@ func (c *Conn) ConnectLanes(ctx context.Context, devs []handshake.Domain, remote
 }
 
 // Validate runs only the step of the first set-up that validates the lanes in mask.
-func (c *Conn) Validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+func (c *Conn) Validate(ctx context.Context, mask uint32) (uint32, *handshake.Validated, error) {
 	return c.firstSetup.validate(ctx, mask)
 }
 
 // ValidatedMessage returns the message with the result of this side's validation.
-func (c *Conn) ValidatedMessage(validated uint32) *handshake.Proved {
+func (c *Conn) ValidatedMessage(validated uint32) *handshake.Validated {
 	return c.firstSetup.validatedMessage(validated)
 }
 
 // PutInService runs only the last step of the first set-up.
-func (c *Conn) PutInService(validated uint32, peerResult *handshake.Proved) (uint32, error) {
+func (c *Conn) PutInService(validated uint32, peerResult *handshake.Validated) (uint32, error) {
 	return c.firstSetup.putInService(validated, peerResult)
 }
 
@@ -58,8 +58,8 @@ func (c *Conn) SeemSlow() {
 func (c *Conn) SendMessage(m handshake.Message) error { return c.firstSetup.c.send(m) }
 
 // ExpectValidated waits for the result of the peer's validation.
-func (c *Conn) ExpectValidated(ctx context.Context) (*handshake.Proved, error) {
-	return expect[*handshake.Proved](ctx, c.firstSetup)
+func (c *Conn) ExpectValidated(ctx context.Context) (*handshake.Validated, error) {
+	return expect[*handshake.Validated](ctx, c.firstSetup)
 }
 
 // IsVacant reports whether a joining lane may use index i. c must be locked.

@@ -134,7 +134,7 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err := s.c.send(s.validatedMessage(validated)); err != nil {
 		return 0, err
 	}
-	peerResult, err := expect[*handshake.Proved](ctx, s)
+	peerResult, err := expect[*handshake.Validated](ctx, s)
 	if err != nil {
 		return 0, err
 	}
@@ -179,8 +179,8 @@ func (c *Conn) sendErrorKind() error {
 
 // validatedMessage returns the message which tells the peer which lanes this side has validated, and why the
 // others failed.
-func (s *setup) validatedMessage(validated uint32) *handshake.Proved {
-	m := &handshake.Proved{Conn: s.c.ID, Epoch: s.epoch, Lanes: validated}
+func (s *setup) validatedMessage(validated uint32) *handshake.Validated {
+	m := &handshake.Validated{Conn: s.c.ID, Epoch: s.epoch, Lanes: validated}
 	for _, l := range s.lanes {
 		if validated&(1<<l.Index) == 0 && l.Why() != nil {
 			f, why := handshake.LaneFailure{Index: l.Index}, l.Why()
@@ -201,7 +201,7 @@ func (s *setup) validatedMessage(validated uint32) *handshake.Proved {
 // A receiver does so before it tells the sender, because the sender's first write may come at once. It tells
 // the sender before the connection is unlocked, because a LaneDown for one of the lanes must not reach the
 // sender first: the sender would take it for a lane that never came into service.
-func (s *setup) putInService(validated uint32, peerResult *handshake.Proved) (uint32, error) {
+func (s *setup) putInService(validated uint32, peerResult *handshake.Validated) (uint32, error) {
 	mask := validated & peerResult.Lanes
 	for _, f := range peerResult.Failed {
 		s.laneFailed(f.Index, f.Cause, f.Reason)

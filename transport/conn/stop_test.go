@@ -176,7 +176,7 @@ func TestNoLaneJoinsAfterTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mask, err := s.putInService(1, &handshake.Proved{Lanes: 1}); mask != 0 || !errors.Is(err, ErrNoLane) {
+	if mask, err := s.putInService(1, &handshake.Validated{Lanes: 1}); mask != 0 || !errors.Is(err, ErrNoLane) {
 		t.Errorf("lanes %b came into service, %v; want none, %v", mask, err, ErrNoLane)
 	}
 	if l.State() != lane.Stopped {

@@ -25,24 +25,24 @@ import (
 //     not answered on the session, because the process may have been stopped between two packets,
 //   - LaneWait after the start if no lane was validated; ProofWait if the lanes join others.
 //
-// It sends Proved to the receiver. The receiver has no time limit before that, and then the same limit for
-// the lanes that Proved names. Only time in which this process ran counts; see package clock. If no lane of a
+// It sends Validated to the receiver. The receiver has no time limit before that, and then the same limit for
+// the lanes that Validated names. Only time in which this process ran counts; see package clock. If no lane of a
 // probe was validated, and one of the processes did not run for a while or lacked a resource, the lanes may
 // have failed for that reason, and the caller repeats the probe until LaneWait has passed; see Slowness.
 type validation struct {
 	s              *setup
 	pending        uint32 // lanes that are neither validated nor failed
 	validated      uint32
-	acknowledged   uint32            // lanes whose packet the peer's adapter or kernel has acknowledged
-	peerResult     *handshake.Proved // receiver: the sender's result; nil until it arrives
-	started        time.Duration     // on the set-up's clock, as are the fields below
-	firstValidated time.Duration     // when the first lane was validated
-	peerResultAt   time.Duration     // when peerResult arrived
+	acknowledged   uint32               // lanes whose packet the peer's adapter or kernel has acknowledged
+	peerResult     *handshake.Validated // receiver: the sender's result; nil until it arrives
+	started        time.Duration        // on the set-up's clock, as are the fields below
+	firstValidated time.Duration        // when the first lane was validated
+	peerResultAt   time.Duration        // when peerResult arrived
 }
 
 // validate sends validation packets over the lanes in mask and returns a mask of those that were validated.
 // At the receiver it also returns the sender's result.
-func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.Validated, error) {
 	v := &validation{s: s, pending: mask}
 	s.clock.Start()
 	v.started, s.livenessProbed = s.clock.Ran(), false
@@ -147,7 +147,7 @@ func (v *validation) handle(m handshake.Message) error {
 		v.pending &^= 1 << m.Lane
 		v.validated &^= 1 << m.Lane
 		return nil
-	case *handshake.Proved:
+	case *handshake.Validated:
 		if !s.c.Sending {
 			v.peerResult, v.peerResultAt = m, s.clock.Ran()
 			s.c.mu.Lock()
@@ -157,7 +157,7 @@ func (v *validation) handle(m handshake.Message) error {
 			return nil
 		}
 	}
-	return s.c.unexpectedMessage(m, handshake.TypeProved)
+	return s.c.unexpectedMessage(m, handshake.TypeValidated)
 }
 
 // isOver reports whether the validation waits for nothing more.

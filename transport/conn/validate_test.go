@@ -197,7 +197,7 @@ func TestNoneWorks(t *testing.T) {
 			if from.Slowness() == "" {
 				t.Error("nothing is said of a slow process")
 			}
-			if mask, err := from.PutInService(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
+			if mask, err := from.PutInService(0, &handshake.Validated{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
 				t.Errorf("lanes %b in service, %v; want none, %v", mask, err, tt.want)
 			}
 			if n := log.Count("no lane is left: waiting for a path"); (n == 0) != tt.probe {

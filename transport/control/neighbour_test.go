@@ -23,7 +23,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-var public = handshake.HailSecret(nil)
+var public = handshake.NeighbourSecret(nil)
 
 // wired makes the loopback interface a cable, over which neighbours with the public secret may connect.
 func wired(c *Config) {
@@ -97,7 +97,7 @@ func TestNeighbour(t *testing.T) {
 
 // TestNeighbourRefused: the refusal contains the reason.
 func TestNeighbourRefused(t *testing.T) {
-	other := handshake.HailSecret([]byte("k"))
+	other := handshake.NeighbourSecret([]byte("k"))
 	tests := []struct {
 		name   string
 		change func(*Config)

@@ -158,14 +158,14 @@ func (at iface) check(d *sock.Datagram) (reason string) {
 
 // parseQuery returns the nonce to repeat in the reply if the datagram is a valid query of another node, or the reason
 // for refusing it. Both are empty for a query of this node.
-func (disc *Discovery) parseQuery(recv *socket, d *sock.Datagram) (nonce *handshake.HailNonce, reason string, err error) {
+func (disc *Discovery) parseQuery(recv *socket, d *sock.Datagram) (nonce *handshake.NeighbourNonce, reason string, err error) {
 	if reason := recv.at.check(d); reason != "" {
 		return nil, reason, nil
 	}
 	if d.To != group(recv.six) {
 		return nil, reasonGroup, nil
 	}
-	m, err := handshake.OpenHail(disc.secret, d.Bytes)
+	m, err := handshake.OpenNeighbourQuery(disc.secret, d.Bytes)
 	if err != nil {
 		return nil, explain(err), err
 	}
@@ -182,11 +182,11 @@ func (disc *Discovery) own(n handshake.NodeID, p handshake.ProcessID) bool {
 }
 
 // answer waits a random time of at most maxReplyDelay and sends a reply to an address.
-func (disc *Discovery) answer(recv *socket, to netip.AddrPort, nonce handshake.HailNonce) {
+func (disc *Discovery) answer(recv *socket, to netip.AddrPort, nonce handshake.NeighbourNonce) {
 	if !disc.cfg.Clock.Pause(disc.ctx, random.N(disc.cfg.Random.For(to), maxReplyDelay, "wait before an answer")) {
 		return
 	}
-	raw, err := handshake.SealHailAnswer(disc.secret, &handshake.HailAnswer{
+	raw, err := handshake.SealNeighbourReply(disc.secret, &handshake.NeighbourReply{
 		Nonce: nonce, Process: disc.cfg.Process, Node: disc.cfg.Node, Control: disc.cfg.ControlPort,
 		Port: recv.at.Index, Name: recv.at.Netdev, Dedicated: disc.cfg.Dedicated,
 	})

@@ -138,7 +138,7 @@ func New(cfg Config) (*Discovery, error) {
 		cfg:       cfg,
 		log:       cfg.Log,
 		network:   sock.On(cfg.Network),
-		secret:    handshake.HailSecret(cfg.Key),
+		secret:    handshake.NeighbourSecret(cfg.Key),
 		wake:      make(chan struct{}, 1),
 		listeners: make(map[iface]*listener),
 		known:     make(map[uint8]*cable),

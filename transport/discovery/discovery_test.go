@@ -92,12 +92,12 @@ func must(raw []byte, err error) []byte {
 func TestParseQuery(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		disc, _ := newDiscovery(t, func(c *Config) { c.Key = []byte("k") })
-		ask := func(change func(*handshake.Hail)) []byte {
-			m := &handshake.Hail{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Name: "next"}
+		ask := func(change func(*handshake.NeighbourQuery)) []byte {
+			m := &handshake.NeighbourQuery{Nonce: handshake.NeighbourNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Name: "next"}
 			if change != nil {
 				change(m)
 			}
-			return must(handshake.SealHail(disc.secret, m))
+			return must(handshake.SealNeighbourQuery(disc.secret, m))
 		}
 		version := ask(nil)
 		version[2]++
@@ -121,13 +121,15 @@ func TestParseQuery(t *testing.T) {
 			{"of another protocol", func(d *sock.Datagram) { d.Bytes = []byte("M-SEARCH * HTTP/1.1\r\n\r\n") }, reasonMalformed, false},
 			{"of another version", func(d *sock.Datagram) { d.Bytes = version }, reasonVersion, false},
 			{"without the key", func(d *sock.Datagram) {
-				d.Bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
+				d.Bytes = must(handshake.SealNeighbourQuery(handshake.NeighbourSecret(nil), &handshake.NeighbourQuery{Node: handshake.NodeID{2}}))
 			}, reasonMAC, false},
 			{"an answer", func(d *sock.Datagram) {
-				d.Bytes = must(handshake.SealHailAnswer(disc.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
+				d.Bytes = must(handshake.SealNeighbourReply(disc.secret, &handshake.NeighbourReply{Node: handshake.NodeID{2}, Control: 1}))
 			}, reasonMalformed, false},
-			{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Node = disc.cfg.Node }) }, "", true},
-			{"of this process", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Process = disc.cfg.Process }) }, "", true},
+			{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.NeighbourQuery) { m.Node = disc.cfg.Node }) }, "", true},
+			{"of this process", func(d *sock.Datagram) {
+				d.Bytes = ask(func(m *handshake.NeighbourQuery) { m.Process = disc.cfg.Process })
+			}, "", true},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *hosts.Test) {
@@ -139,7 +141,7 @@ func TestParseQuery(t *testing.T) {
 				if reason != tt.reason || (nonce == nil) != (tt.own || tt.reason != "") {
 					t.Errorf("nonce %v, reason %q; want %q, own %v", nonce, reason, tt.reason, tt.own)
 				}
-				if nonce != nil && *nonce != (handshake.HailNonce{5}) {
+				if nonce != nil && *nonce != (handshake.NeighbourNonce{5}) {
 					t.Errorf("nonce %v", *nonce)
 				}
 			})
@@ -151,12 +153,12 @@ func TestParseQuery(t *testing.T) {
 func TestParseReply(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		disc, _ := newDiscovery(t, nil)
-		say := func(change func(*handshake.HailAnswer)) []byte {
-			m := &handshake.HailAnswer{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 80}
+		say := func(change func(*handshake.NeighbourReply)) []byte {
+			m := &handshake.NeighbourReply{Nonce: handshake.NeighbourNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 80}
 			if change != nil {
 				change(m)
 			}
-			return must(handshake.SealHailAnswer(disc.secret, m))
+			return must(handshake.SealNeighbourReply(disc.secret, m))
 		}
 		tests := []struct {
 			name   string
@@ -175,19 +177,21 @@ func TestParseReply(t *testing.T) {
 			{"by another interface", false, func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
 			{"through a router", false, func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
 			{"of an earlier question", false, func(d *sock.Datagram) {
-				d.Bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
+				d.Bytes = say(func(m *handshake.NeighbourReply) { m.Nonce = handshake.NeighbourNonce{4} })
 			}, reasonNonce, false},
-			{"a question", false, func(d *sock.Datagram) { d.Bytes = must(handshake.SealHail(disc.secret, &handshake.Hail{})) }, reasonMalformed, false},
+			{"a question", false, func(d *sock.Datagram) {
+				d.Bytes = must(handshake.SealNeighbourQuery(disc.secret, &handshake.NeighbourQuery{}))
+			}, reasonMalformed, false},
 			{"under another key", false, func(d *sock.Datagram) {
-				d.Bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
+				d.Bytes = must(handshake.SealNeighbourReply(handshake.NeighbourSecret([]byte("k")), &handshake.NeighbourReply{Control: 1}))
 			}, reasonMAC, false},
 			{"of this node", false, func(d *sock.Datagram) {
-				d.Bytes = say(func(m *handshake.HailAnswer) { m.Node = disc.cfg.Node })
+				d.Bytes = say(func(m *handshake.NeighbourReply) { m.Node = disc.cfg.Node })
 			}, "", true},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *hosts.Test) {
-				m := &querySocket{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
+				m := &querySocket{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.NeighbourNonce{5}}
 				d := &sock.Datagram{Bytes: say(nil), From: netip.AddrPortFrom(peerV4, 9), To: ownV4, Index: 7, Hops: 255}
 				if tt.six {
 					d.From, d.To = netip.AddrPortFrom(peerLL, 9), ll
@@ -209,14 +213,14 @@ func TestRecord(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		told := 0
 		disc, _ := newDiscovery(t, func(c *Config) { c.OnNeighbour = func() { told++ } })
-		m := &querySocket{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
+		m := &querySocket{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.NeighbourNonce{5}}
 		hear := func(process, node byte, from netip.Addr) {
 			m.six = from.Is6()
 			d := &sock.Datagram{From: netip.AddrPortFrom(from, 9), To: ownV4, Index: 7, Hops: 255}
 			if m.six {
 				d.To = ll
 			}
-			d.Bytes = must(handshake.SealHailAnswer(disc.secret, &handshake.HailAnswer{
+			d.Bytes = must(handshake.SealNeighbourReply(disc.secret, &handshake.NeighbourReply{
 				Nonce: m.nonce, Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Control: 80, Port: 5, Name: "next", Dedicated: process == 4,
 			}))
 			disc.handleReply(m, d)
@@ -260,9 +264,9 @@ func TestSwitch(t *testing.T) {
 		disc, b := newDiscovery(t, nil)
 		m := &querySocket{socket: &socket{at: cableAt}}
 		other := &querySocket{socket: &socket{at: iface{Port{Index: 4, Netdev: "next"}, 8}}}
-		disc.record(other, &handshake.HailAnswer{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
+		disc.record(other, &handshake.NeighbourReply{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
 		for n := range byte(maxNodes + 4) {
-			disc.record(m, &handshake.HailAnswer{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
+			disc.record(m, &handshake.NeighbourReply{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
 			want := int(n) + 1
 			if want > maxNodes {
 				want = 0

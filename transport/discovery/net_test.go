@@ -157,7 +157,7 @@ func TestOwnNode(t *testing.T) {
 // TestStrays: refused datagrams are counted, and the next query is answered.
 func TestStrays(t *testing.T) {
 	query := func(key string) []byte {
-		return must(handshake.SealHail(handshake.HailSecret([]byte(key)), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}, Name: "next"}))
+		return must(handshake.SealNeighbourQuery(handshake.NeighbourSecret([]byte(key)), &handshake.NeighbourQuery{Nonce: handshake.NeighbourNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}, Name: "next"}))
 	}
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
@@ -209,7 +209,7 @@ func TestStrays(t *testing.T) {
 
 // TestFlood: endless queries get a limited number of replies, and do not exclude others for ever.
 func TestFlood(t *testing.T) {
-	query := must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}}))
+	query := must(handshake.SealNeighbourQuery(handshake.NeighbourSecret(nil), &handshake.NeighbourQuery{Nonce: handshake.NeighbourNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}}))
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
 		a := start(t, "a", spec{Process: 10, Node: 1, Control: 1000, Ports: both})

@@ -41,7 +41,7 @@ func (k queryKey) compare(other queryKey) int {
 type querySocket struct {
 	*socket
 	source  netip.Addr // source address of IPv4 queries
-	nonce   handshake.HailNonce
+	nonce   handshake.NeighbourNonce
 	raw     []byte // the encoded query
 	changes uint64 // value of Discovery.changes before the socket was opened
 }
@@ -157,14 +157,14 @@ func (disc *Discovery) querySocketOn(r *round, k queryKey) *querySocket {
 	if m := r.sockets[k]; m != nil {
 		return m
 	}
-	m := &querySocket{nonce: handshake.NewHailNonce(disc.cfg.Random), changes: r.changes}
+	m := &querySocket{nonce: handshake.NewNeighbourNonce(disc.cfg.Random), changes: r.changes}
 	if !k.six {
 		if m.source = disc.source(k.iface, netip.Addr{}); !m.source.IsValid() {
 			return nil
 		}
 	}
 	var err error
-	m.raw, err = handshake.SealHail(disc.secret, &handshake.Hail{Nonce: m.nonce, Process: disc.cfg.Process, Node: disc.cfg.Node, Port: k.Index, Name: k.Netdev})
+	m.raw, err = handshake.SealNeighbourQuery(disc.secret, &handshake.NeighbourQuery{Nonce: m.nonce, Process: disc.cfg.Process, Node: disc.cfg.Node, Port: k.Index, Name: k.Netdev})
 	if err == nil {
 		m.socket, err = disc.openQuery(k.iface, k.six, m.source)
 	}
@@ -207,14 +207,14 @@ func (disc *Discovery) handleReply(m *querySocket, d *sock.Datagram) {
 }
 
 // parseReply returns the reply in a datagram, or the reason for refusing it. Both are empty for a reply of this node.
-func (disc *Discovery) parseReply(m *querySocket, d *sock.Datagram) (answer *handshake.HailAnswer, reason string, err error) {
+func (disc *Discovery) parseReply(m *querySocket, d *sock.Datagram) (answer *handshake.NeighbourReply, reason string, err error) {
 	if reason := m.at.check(d); reason != "" {
 		return nil, reason, nil
 	}
 	if m.six && (!d.To.IsLinkLocalUnicast() || !d.From.Addr().IsLinkLocalUnicast()) || !m.six && d.To != m.source {
 		return nil, reasonGroup, nil
 	}
-	reply, err := handshake.OpenHailAnswer(disc.secret, d.Bytes)
+	reply, err := handshake.OpenNeighbourReply(disc.secret, d.Bytes)
 	switch {
 	case err != nil:
 		return nil, explain(err), err
@@ -227,7 +227,7 @@ func (disc *Discovery) parseReply(m *querySocket, d *sock.Datagram) (answer *han
 }
 
 // record adds the sender of a reply to the neighbours. fresh reports whether it was not known on this interface before.
-func (disc *Discovery) record(m *querySocket, reply *handshake.HailAnswer, from netip.Addr) (fresh bool, reason string) {
+func (disc *Discovery) record(m *querySocket, reply *handshake.NeighbourReply, from netip.Addr) (fresh bool, reason string) {
 	at := m.at
 	if from.Is6() {
 		from = from.WithZone(at.Netdev)

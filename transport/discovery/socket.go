@@ -46,4 +46,6 @@ func (disc *Discovery) openQuery(at iface, six bool, source netip.Addr) (*socket
 func (s *socket) close() { _ = s.packets.Close() }
 
 // newDatagram returns a buffer for one message of the protocol.
-func newDatagram() *sock.Datagram { return &sock.Datagram{Room: make([]byte, handshake.MaxHailSize)} }
+func newDatagram() *sock.Datagram {
+	return &sock.Datagram{Room: make([]byte, handshake.MaxNeighbourSize)}
+}

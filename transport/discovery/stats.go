@@ -102,7 +102,7 @@ func explain(err error) (reason string) {
 	switch {
 	case errors.As(err, &version):
 		return reasonVersion
-	case errors.Is(err, handshake.ErrHailMAC):
+	case errors.Is(err, handshake.ErrNeighbourMAC):
 		return reasonMAC
 	}
 	return reasonMalformed

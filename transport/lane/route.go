@@ -43,31 +43,31 @@ func (r *Route) Through() string {
 // Circuits makes circuits through relays; package relay implements it. Its methods may be called from any
 // goroutine.
 type Circuits interface {
-	// Carry requests a circuit from the first relay of m.Route, a neighbour at a port of this node, and waits
+	// OpenCircuit requests a circuit from the first relay of m.Route, a neighbour at a port of this node, and waits
 	// until the circuit is open or ctx ends. It sets m.Circuit, and the ports and the address of m.Half if
 	// m.Half.Addr is the zero value.
 	//
-	// After Carry has returned a circuit, dropped is called at most once, when the other side closes it: from
+	// After OpenCircuit has returned a circuit, dropped is called at most once, when the other side closes it: from
 	// any goroutine, and never from inside Drop. silent is called each time a relay on the path gives no sign
 	// of life; the circuit may recover.
-	Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*OpenedCircuit, error)
-	// Expect registers arrive for the circuit that will come with a token. arrive is called once, on a
+	OpenCircuit(ctx context.Context, port uint8, m *handshake.CircuitOpen, dropped, silent func(error)) (*OpenedCircuit, error)
+	// Expect registers deliver for the circuit that will come with a token. deliver is called once, on a
 	// goroutine on which it may block until its context ends; it connects this end and returns the answer to
 	// the last relay, or the reason that it refuses the circuit. Circuits fills in the circuit's numbers. drop
 	// closes the circuit; dropped is called when the other side closes it.
-	Expect(token uint64, arrive Arrive, dropped func(error)) error
-	// Cancel removes a registration that no circuit has used. arrive may already be running or about to run.
+	Expect(token uint64, deliver Deliver, dropped func(error)) error
+	// Cancel removes a registration that no circuit has used. deliver may already be running or about to run.
 	Cancel(token uint64)
 }
 
-// Arrive accepts a circuit at its last process.
-type Arrive func(ctx context.Context, m *handshake.Arrive, drop func(why string)) (*handshake.Carried, error)
+// Deliver accepts a circuit at its last process.
+type Deliver func(ctx context.Context, m *handshake.CircuitDeliver, drop func(why string)) (*handshake.CircuitOpened, error)
 
 // OpenedCircuit is an open circuit, at the process that requested it.
 type OpenedCircuit struct {
-	*handshake.Carried                  // the first relay's answer
-	From               topology.Address // this side's address on the first hop
-	Hop                handshake.LaneName
-	Key                handshake.Key    // with Hop, authenticates the preface of a socket's first hop
-	Drop               func(why string) // closes the circuit; may be called again, never blocks
+	*handshake.CircuitOpened                  // the first relay's answer
+	From                     topology.Address // this side's address on the first hop
+	Hop                      handshake.LaneName
+	Key                      handshake.Key    // with Hop, authenticates the preface of a socket's first hop
+	Drop                     func(why string) // closes the circuit; may be called again, never blocks
 }

@@ -9,18 +9,18 @@ import (
 
 var _ lane.Circuits = (*Overlay)(nil)
 
-// Carry requests a circuit; see [lane.Circuits]. The error is ErrOff if relaying is off.
-func (o *Overlay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, stalled func(error)) (*lane.OpenedCircuit, error) {
+// OpenCircuit requests a circuit; see [lane.Circuits]. The error is ErrOff if relaying is off.
+func (o *Overlay) OpenCircuit(ctx context.Context, port uint8, m *handshake.CircuitOpen, dropped, stalled func(error)) (*lane.OpenedCircuit, error) {
 	if p := o.running(); p != nil {
-		return p.relay.Carry(ctx, port, m, dropped, stalled)
+		return p.relay.OpenCircuit(ctx, port, m, dropped, stalled)
 	}
 	return nil, ErrOff
 }
 
 // Expect registers a circuit that will end at this process; see [lane.Circuits]. The error is ErrOff if relaying is off.
-func (o *Overlay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
+func (o *Overlay) Expect(token uint64, deliver lane.Deliver, dropped func(error)) error {
 	if p := o.running(); p != nil {
-		return p.relay.Expect(token, arrive, dropped)
+		return p.relay.Expect(token, deliver, dropped)
 	}
 	return ErrOff
 }

@@ -10,7 +10,7 @@ import (
 func (o *Overlay) Message(s *control.Session, m handshake.Message) bool {
 	p := o.running()
 	switch m := m.(type) {
-	case *handshake.AskMap:
+	case *handshake.MapQuery:
 		if p != nil {
 			p.routing.HandleQuery(s, m)
 		}
@@ -18,7 +18,7 @@ func (o *Overlay) Message(s *control.Session, m handshake.Message) bool {
 		if p != nil {
 			p.routing.HandleReply(s, m)
 		}
-	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop, *handshake.Silent:
+	case *handshake.CircuitOpen, *handshake.CircuitDeliver, *handshake.CircuitOpened, *handshake.CircuitClose, *handshake.CircuitStalled:
 		if p != nil {
 			p.relay.Message(s, m)
 		}

@@ -82,7 +82,7 @@ type parts struct {
 
 // New makes an Overlay that does nothing until Start.
 func New(cfg Config) *Overlay {
-	return &Overlay{cfg: cfg, secret: handshake.HailSecret([]byte(cfg.Key)), changed: make(chan struct{}, 1)}
+	return &Overlay{cfg: cfg, secret: handshake.NeighbourSecret([]byte(cfg.Key)), changed: make(chan struct{}, 1)}
 }
 
 // running returns the parts of the overlay; nil if relaying is off, or if Start has not returned yet.

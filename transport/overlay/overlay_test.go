@@ -31,8 +31,8 @@ func TestOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, routes := o.Routes(t.Context(), handshake.NodeID{}, false)
 			_, neighbours := o.Neighbours(t.Context())
-			_, carry := o.Carry(context.Background(), 0, nil, nil, nil)
-			for what, err := range map[string]error{"Routes": routes, "Neighbours": neighbours, "Carry": carry, "Expect": o.Expect(1, nil, nil)} {
+			_, opened := o.OpenCircuit(context.Background(), 0, nil, nil, nil)
+			for what, err := range map[string]error{"Routes": routes, "Neighbours": neighbours, "OpenCircuit": opened, "Expect": o.Expect(1, nil, nil)} {
 				if !errors.Is(err, ErrOff) {
 					t.Errorf("%s: %v, want %v", what, err, ErrOff)
 				}
@@ -44,7 +44,7 @@ func TestOff(t *testing.T) {
 			if o.Uses(nil) || o.Others(handshake.NodeID{}) || o.Ends(handshake.NodeID{}, true) != nil || o.CircuitPort(nil) != nil || o.Relaying().Now != 0 {
 				t.Error("it is in use")
 			}
-			for _, m := range []handshake.Message{&handshake.AskMap{}, &handshake.Map{}, &handshake.Carry{}, &handshake.Arrive{}, &handshake.Carried{}, &handshake.Drop{}, &handshake.Silent{}} {
+			for _, m := range []handshake.Message{&handshake.MapQuery{}, &handshake.Map{}, &handshake.CircuitOpen{}, &handshake.CircuitDeliver{}, &handshake.CircuitOpened{}, &handshake.CircuitClose{}, &handshake.CircuitStalled{}} {
 				if !o.Message(nil, m) {
 					t.Errorf("%v is not for an overlay", m.Type())
 				}

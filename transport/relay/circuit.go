@@ -13,7 +13,7 @@ import (
 type Maker interface {
 	// Begin makes this relay's endpoints of both hops, as the request ask says. It may block while memory and queue
 	// pairs are made, but does not wait for a peer. An error tells users why this node could not do it.
-	Begin(ask *handshake.Carry, j HopPair) (Relayed, error)
+	Begin(ask *handshake.CircuitOpen, j HopPair) (Relayed, error)
 }
 
 // HopPair describes the two hops that a relay connects.
@@ -47,7 +47,7 @@ type Relayed interface {
 	Next() Offer
 	// Connect connects Out with the reply of the next process, and In with the endpoint of the previous one. It may
 	// block until the context ends.
-	Connect(ctx context.Context, next *handshake.Carried) error
+	Connect(ctx context.Context, next *handshake.CircuitOpened) error
 	// Prev returns the parameters of In that the previous process needs. That process may send from then on.
 	Prev() Offer
 	// Drop ends the forwarding. It never blocks and may be called again. Resources are released in the background.
@@ -58,7 +58,7 @@ type Relayed interface {
 // PeerPort of Half, and its Kind.
 type Offer struct {
 	Half  handshake.Lane
-	Write handshake.Ring // where that process writes: Carry.Back, Arrive.Write, Carried.Write
-	Read  handshake.Ring // where the receiver reads: Arrive.Read
-	Room  uint32         // bytes of the smallest ring on the path so far: Carry.Room, Carried.Room
+	Write handshake.Ring // where that process writes: CircuitOpen.Back, CircuitDeliver.Write, CircuitOpened.Write
+	Read  handshake.Ring // where the receiver reads: CircuitDeliver.Read
+	Room  uint32         // bytes of the smallest ring on the path so far: CircuitOpen.Room, CircuitOpened.Room
 }

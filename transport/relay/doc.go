@@ -1,9 +1,11 @@
 // Package relay makes circuits: paths of a lane through other nodes, hop by hop.
 //
-//	sender ──Carry──► relay ──Carry──► relay ──Arrive──► receiver      Carried contains the address to dial, or the ring to write
-//	       ◄─Carried─       ◄─Carried─       ◄──Carried─
+//	sender ──CircuitOpen──► relay ──CircuitOpen──► relay ──CircuitDeliver─► receiver
+//	       ◄─CircuitOpened─       ◄─CircuitOpened─       ◄─CircuitOpened───
 //
-// A process requests circuits ([Relay.Carry]), accepts those that end at it
+// CircuitOpened contains the address to dial, or the ring to write.
+//
+// A process requests circuits ([Relay.OpenCircuit]), accepts those that end at it
 // ([Relay.Expect]), and relays them for other nodes, as requested over the
 // sessions with its neighbours. Each hop of a circuit belongs to one session, in which
 // the requesting side has chosen its number. A relay connects two hops. A [Maker] makes them:
@@ -11,8 +13,8 @@
 //
 // # Ends
 //
-// A circuit ends when a Drop arrives from either side, when the session of one of its hops
-// ends, or when a hop fails. Each process on the path sends one Drop to its other side
+// A circuit ends when a CircuitClose arrives from either side, when the session of one of its hops
+// ends, or when a hop fails. Each process on the path sends one CircuitClose to its other side
 // and releases its resources. Nothing is retried: a lane that still needs the path
 // requests another circuit.
 //

@@ -23,8 +23,8 @@ type hop struct {
 
 	// guarded by Relay.mu
 	life   stage.Stage[HopState]
-	answer *handshake.Carried // the reply; nil before the hop is up
-	why    error              // reason why the hop is over
+	answer *handshake.CircuitOpened // the reply; nil before the hop is up
+	why    error                    // reason why the hop is over
 }
 
 // newHop makes a hop with a new number.
@@ -55,7 +55,7 @@ func (k key) name() handshake.LaneName {
 }
 
 // request sends the message that requests the hop, and waits for the reply.
-func (h *hop) request(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
+func (h *hop) request(ctx context.Context, m handshake.Message) (*handshake.CircuitOpened, error) {
 	h.life.Enter(HopRequested)
 	if err := h.s.Send(m); err != nil { // also for a session that ended before SessionEnded could see the hop
 		h.endedByPeer(err)
@@ -85,7 +85,7 @@ func (h *hop) request(ctx context.Context, m handshake.Message) (*handshake.Carr
 }
 
 // handleReply stores the reply. It returns false if no reply is expected.
-func (h *hop) handleReply(m *handshake.Carried) bool {
+func (h *hop) handleReply(m *handshake.CircuitOpened) bool {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	if h.life.At() != HopRequested {
@@ -97,7 +97,7 @@ func (h *hop) handleReply(m *handshake.Carried) bool {
 	return true
 }
 
-// endedByPeer ends the hop after a Drop of the other side, or after the session has ended.
+// endedByPeer ends the hop after a CircuitClose of the other side, or after the session has ended.
 func (h *hop) endedByPeer(why error) {
 	if wasUp, _, first := h.finish(why); first && wasUp {
 		h.dropped(why)
@@ -107,7 +107,7 @@ func (h *hop) endedByPeer(why error) {
 // drop ends the hop from this side. It may be called again.
 func (h *hop) drop(why string) {
 	if _, sent, first := h.finish(errors.New(why)); first && sent {
-		_ = h.s.Send(&handshake.Drop{Circuit: h.n, Asker: true, Reason: why}) // the error means that the session has ended
+		_ = h.s.Send(&handshake.CircuitClose{Circuit: h.n, Asker: true, Reason: why}) // the error means that the session has ended
 	}
 }
 
@@ -127,8 +127,8 @@ func (h *hop) finish(why error) (wasUp, sent, first bool) {
 	return before == HopUp, before >= HopRequested, true
 }
 
-// Carry requests a circuit; see [lane.Circuits].
-func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.OpenedCircuit, error) {
+// OpenCircuit requests a circuit; see [lane.Circuits].
+func (r *Relay) OpenCircuit(ctx context.Context, port uint8, m *handshake.CircuitOpen, dropped, silent func(error)) (*lane.OpenedCircuit, error) {
 	if len(m.Route) == 0 || int(port) >= len(r.cfg.Ports) {
 		return nil, fmt.Errorf("no route for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))
 	}
@@ -157,5 +157,5 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 	if err != nil {
 		return nil, err
 	}
-	return &lane.OpenedCircuit{Carried: answer, From: from, Hop: h.name(), Key: s.HopKey(), Drop: h.drop}, nil
+	return &lane.OpenedCircuit{CircuitOpened: answer, From: from, Hop: h.name(), Key: s.HopKey(), Drop: h.drop}, nil
 }

@@ -90,8 +90,8 @@ func (v *liveness) check(hops []*hop) map[session]time.Duration {
 	return v.silent
 }
 
-// handleStalled handles a Silent message: it reports a stalled relay further along the path.
-func (r *Relay) handleStalled(s session, m *handshake.Silent) {
+// handleStalled handles a CircuitStalled message: it reports a stalled relay further along the path.
+func (r *Relay) handleStalled(s session, m *handshake.CircuitStalled) {
 	r.mu.Lock()
 	h := r.requested[key{s, m.Circuit}]
 	up := h != nil && h.stalled != nil && h.answer != nil
@@ -105,5 +105,5 @@ func (r *Relay) handleStalled(s session, m *handshake.Silent) {
 
 // forwardStalled reports a stalled relay to the side that requested the circuit.
 func (c *circuit) forwardStalled(why error) {
-	_ = c.s.Send(&handshake.Silent{Circuit: c.n, Reason: reasonOf(c.s.LocalName(), why)}) // the error means that the session has ended
+	_ = c.s.Send(&handshake.CircuitStalled{Circuit: c.n, Reason: reasonOf(c.s.LocalName(), why)}) // the error means that the session has ended
 }

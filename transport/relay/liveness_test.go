@@ -24,17 +24,17 @@ func (b *bench) checksRun() bool {
 func TestSilence(t *testing.T) {
 	tests := []struct {
 		name  string
-		route func(*handshake.Carry)
+		route func(*handshake.CircuitOpen)
 		do    func(b *bench)
 		says  string
 	}{
-		{"the next relay's", func(*handshake.Carry) {}, func(b *bench) { b.c.silence(time.Hour) }, "node-b: node-c has given no sign of life for "},
-		{"a relay's further on", func(*handshake.Carry) {}, func(b *bench) {
-			b.message(b.c, &handshake.Silent{Circuit: 1, Reason: "node-c: node-d has given no sign"})
-			b.message(b.c, &handshake.Silent{Circuit: 1, Reason: "again"})
+		{"the next relay's", func(*handshake.CircuitOpen) {}, func(b *bench) { b.c.silence(time.Hour) }, "node-b: node-c has given no sign of life for "},
+		{"a relay's further on", func(*handshake.CircuitOpen) {}, func(b *bench) {
+			b.message(b.c, &handshake.CircuitStalled{Circuit: 1, Reason: "node-c: node-d has given no sign"})
+			b.message(b.c, &handshake.CircuitStalled{Circuit: 1, Reason: "again"})
 		}, "node-c: node-d has given no sign"},
 		{"the receiver's", toC, func(b *bench) { b.c.silence(time.Hour) }, ""},
-		{"the receiver's, as it says", toC, func(b *bench) { b.message(b.c, &handshake.Silent{Circuit: 1, Reason: "me"}) }, ""},
+		{"the receiver's, as it says", toC, func(b *bench) { b.message(b.c, &handshake.CircuitStalled{Circuit: 1, Reason: "me"}) }, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSilence(t *testing.T) {
 				b := newBench(t)
 				b.message(b.a, ask(5, tt.route))
 				b.c.next(t)
-				b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+				b.message(b.c, &handshake.CircuitOpened{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 				b.a.next(t)
 				tt.do(b)
 				if tt.says == "" {
@@ -53,13 +53,13 @@ func TestSilence(t *testing.T) {
 					return
 				}
 				for range 2 {
-					s, ok := b.a.next(t).(*handshake.Silent)
+					s, ok := b.a.next(t).(*handshake.CircuitStalled)
 					if !ok || s.Circuit != 5 || !strings.Contains(s.Reason, tt.says) && s.Reason != "again" {
 						t.Errorf("the asker heard %+v, want %q", s, tt.says)
 					}
 				}
 				b.c.silence(0)
-				b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "enough"})
+				b.message(b.a, &handshake.CircuitClose{Circuit: 5, Asker: true, Reason: "enough"})
 				t.Until("the end of the checks", func() bool { return !b.checksRun() })
 			})
 		})
@@ -74,19 +74,19 @@ func TestSilenceOfOwn(t *testing.T) {
 		m.Route = m.Route[1:]
 		got, silent := make(chan *lane.OpenedCircuit, 1), make(chan error, 1<<16)
 		go func() {
-			a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, func(err error) { silent <- err })
+			a, err := b.OpenCircuit(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, func(err error) { silent <- err })
 			if err != nil {
 				t.Error(err)
 			}
 			got <- a
 		}()
 		b.c.next(t)
-		b.message(b.c, &handshake.Silent{Circuit: 1, Reason: "too early"})
-		b.message(b.a, &handshake.Silent{Circuit: 1, Reason: "of another"})
+		b.message(b.c, &handshake.CircuitStalled{Circuit: 1, Reason: "too early"})
+		b.message(b.a, &handshake.CircuitStalled{Circuit: 1, Reason: "of another"})
 		if n := b.Stats().Strange; n != 2 {
 			t.Errorf("%d strange messages, want 2", n)
 		}
-		b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+		b.message(b.c, &handshake.CircuitOpened{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 		a := wait(t, "the circuit", got)
 		b.c.silence(time.Hour)
 		for range 2 {
@@ -139,14 +139,14 @@ func TestVigilPanics(t *testing.T) {
 		stand := func(n uint32, silent func(error)) *lane.OpenedCircuit {
 			got := make(chan *lane.OpenedCircuit, 1)
 			go func() {
-				a, err := b.Carry(t.Context(), 1, m, func(error) {}, silent)
+				a, err := b.OpenCircuit(t.Context(), 1, m, func(error) {}, silent)
 				if err != nil {
 					t.Error(err)
 				}
 				got <- a
 			}()
 			b.c.next(t)
-			b.message(b.c, &handshake.Carried{Circuit: n, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+			b.message(b.c, &handshake.CircuitOpened{Circuit: n, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 			return wait(t, "the circuit", got)
 		}
 		told := make(chan error, 1<<16)

@@ -102,7 +102,7 @@ type Relay struct {
 	paces     map[cable]*rate.Limiter
 	askers    map[string]bool        // names of the neighbours whose circuits have come up since the last time there was none
 	expected  map[uint64]expectation // by token
-	cancelled []uint64               // tokens of the last cancelled expectations, because their Arrive may still come
+	cancelled []uint64               // tokens of the last cancelled expectations, because their CircuitDeliver may still come
 	stats     Stats                  // except what Config.Counts counts
 }
 
@@ -209,17 +209,17 @@ func (r *Relay) Message(s *control.Session, m handshake.Message) bool { return r
 
 func (r *Relay) message(s session, m handshake.Message) bool {
 	switch m := m.(type) {
-	case *handshake.Carry:
+	case *handshake.CircuitOpen:
 		r.open(s, m)
-	case *handshake.Arrive:
-		r.handleArrive(s, m)
-	case *handshake.Carried:
+	case *handshake.CircuitDeliver:
+		r.handleDeliver(s, m)
+	case *handshake.CircuitOpened:
 		if h := r.hopOf(key{s, m.Circuit}); h == nil || !h.handleReply(m) {
 			r.countUnknown()
 		}
-	case *handshake.Silent:
+	case *handshake.CircuitStalled:
 		r.handleStalled(s, m)
-	case *handshake.Drop:
+	case *handshake.CircuitClose:
 		r.drop(s, m)
 	default:
 		return false
@@ -227,8 +227,8 @@ func (r *Relay) message(s session, m handshake.Message) bool {
 	return true
 }
 
-// drop handles a Drop message.
-func (r *Relay) drop(s session, m *handshake.Drop) {
+// drop handles a CircuitClose message.
+func (r *Relay) drop(s session, m *handshake.CircuitClose) {
 	k, why := key{s, m.Circuit}, &peerError{m.Reason}
 	if m.Asker {
 		r.mu.Lock()

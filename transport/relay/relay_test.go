@@ -165,17 +165,17 @@ type fakeMaker struct {
 // panics is a Maker that panics.
 type panics struct{}
 
-func (panics) Begin(*handshake.Carry, HopPair) (Relayed, error) { panic("a maker") }
+func (panics) Begin(*handshake.CircuitOpen, HopPair) (Relayed, error) { panic("a maker") }
 
 type fakeJoint struct {
 	HopPair
 	m       *fakeMaker
-	ask     *handshake.Carry
-	next    *handshake.Carried
+	ask     *handshake.CircuitOpen
+	next    *handshake.CircuitOpened
 	dropped chan error
 }
 
-func (m *fakeMaker) Begin(ask *handshake.Carry, j HopPair) (Relayed, error) {
+func (m *fakeMaker) Begin(ask *handshake.CircuitOpen, j HopPair) (Relayed, error) {
 	if m.hold != nil {
 		m.inside <- true
 		<-m.hold
@@ -192,7 +192,7 @@ func (j *fakeJoint) Next() Offer {
 	return Offer{Half: handshake.Lane{QPN: 77}, Write: handshake.Ring{Base: 1, Key: 2, Size: 3}, Read: handshake.Ring{Base: 4, Key: 5, Size: 6}, Room: 1 << 16}
 }
 
-func (j *fakeJoint) Connect(_ context.Context, next *handshake.Carried) error {
+func (j *fakeJoint) Connect(_ context.Context, next *handshake.CircuitOpened) error {
 	j.next = next
 	return j.m.connectErr
 }
@@ -238,9 +238,9 @@ func newBench(t *hosts.Test, change ...func(*Config)) *bench {
 	return b
 }
 
-// ask returns A's Carry: through B to C, which relays it to D or is the receiver.
-func ask(n uint32, change ...func(*handshake.Carry)) *handshake.Carry {
-	m := &handshake.Carry{
+// ask returns A's CircuitOpen: through B to C, which relays it to D or is the receiver.
+func ask(n uint32, change ...func(*handshake.CircuitOpen)) *handshake.CircuitOpen {
+	m := &handshake.CircuitOpen{
 		Circuit: n, Kind: handshake.LaneVerbs, Half: handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, Addr: netip.AddrFrom16(addr(0).As16())},
 		Route: []handshake.Hop{{Process: process(1), Node: node(1), In: 0, Out: 1}, {Process: process(2), Node: node(2), In: 1, Out: 0}},
 		Final: handshake.Final{Process: process(3), Node: node(3), Token: 99},
@@ -251,7 +251,7 @@ func ask(n uint32, change ...func(*handshake.Carry)) *handshake.Carry {
 	return m
 }
 
-func toC(m *handshake.Carry) {
+func toC(m *handshake.CircuitOpen) {
 	m.Route = m.Route[:1]
 	m.Final = handshake.Final{Process: process(2), Node: node(2), Token: 99, Port: 1}
 }
@@ -267,31 +267,31 @@ func wait[T any](t *hosts.Test, what string, c <-chan T) T {
 	}
 }
 
-func reasonSaid(t *hosts.Test, s *fakeSession, want handshake.Drop) {
+func reasonSaid(t *hosts.Test, s *fakeSession, want handshake.CircuitClose) {
 	t.Helper()
-	d, ok := s.next(t).(*handshake.Drop)
+	d, ok := s.next(t).(*handshake.CircuitClose)
 	if !ok || d.Circuit != want.Circuit || d.Asker != want.Asker || !strings.Contains(d.Reason, want.Reason) {
-		t.Errorf("%s sent %s %+v, want a Drop like %+v", s.local, s.peer.Hostname, d, want)
+		t.Errorf("%s sent %s %+v, want a CircuitClose like %+v", s.local, s.peer.Hostname, d, want)
 	}
 }
 
-// A wrong Carry is refused with the reason, and counted.
+// A wrong CircuitOpen is refused with the reason, and counted.
 func TestRefusals(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*handshake.Carry)
+		change func(*handshake.CircuitOpen)
 		config func(*Config)
 		reason string
 		says   string
 	}{
 		{"off", nil, func(c *Config) { c.Refuse = func() error { return errors.New("NCCL_MESH_RELAY is 0 there") } }, reasonOff, "node-b: relaying is off: NCCL_MESH_RELAY is 0 there"},
-		{"another process", func(m *handshake.Carry) { m.Route[0].Process = process(7) }, nil, reasonSelf, "node-b: the relay named is another process"},
-		{"another node", func(m *handshake.Carry) { m.Route[0].Node = node(7) }, nil, reasonSelf, "another process"},
-		{"back to the asker", func(m *handshake.Carry) { m.Route[1].Node = node(0) }, nil, reasonLoop, "leads back"},
-		{"ends at the asker", func(m *handshake.Carry) { m.Final.Node = node(0) }, nil, reasonLoop, "leads back"},
-		{"no such port in", func(m *handshake.Carry) { m.Route[0].In = 3 }, nil, reasonPort, "port 3 for a queue pair"},
-		{"no such port out", func(m *handshake.Carry) { m.Route[0].Out = 255 }, nil, reasonPort, "port 255"},
-		{"a port of another kind", func(m *handshake.Carry) { m.Route[0].Out = 2 }, nil, reasonPort, "port 2 for a queue pair"},
+		{"another process", func(m *handshake.CircuitOpen) { m.Route[0].Process = process(7) }, nil, reasonSelf, "node-b: the relay named is another process"},
+		{"another node", func(m *handshake.CircuitOpen) { m.Route[0].Node = node(7) }, nil, reasonSelf, "another process"},
+		{"back to the asker", func(m *handshake.CircuitOpen) { m.Route[1].Node = node(0) }, nil, reasonLoop, "leads back"},
+		{"ends at the asker", func(m *handshake.CircuitOpen) { m.Final.Node = node(0) }, nil, reasonLoop, "leads back"},
+		{"no such port in", func(m *handshake.CircuitOpen) { m.Route[0].In = 3 }, nil, reasonPort, "port 3 for a queue pair"},
+		{"no such port out", func(m *handshake.CircuitOpen) { m.Route[0].Out = 255 }, nil, reasonPort, "port 255"},
+		{"a port of another kind", func(m *handshake.CircuitOpen) { m.Route[0].Out = 2 }, nil, reasonPort, "port 2 for a queue pair"},
 		{"a kind that is not made", nil, func(c *Config) { c.Verbs = nil }, reasonKind, "queue pair"},
 	}
 	for _, tt := range tests {
@@ -309,7 +309,7 @@ func TestRefusals(t *testing.T) {
 				if !b.message(b.a, m) {
 					t.Error("the message is no circuit's")
 				}
-				reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
+				reasonSaid(t, b.a, handshake.CircuitClose{Circuit: 5, Reason: tt.says})
 				b.a.quiet(t)
 				if diff := cmp.Diff(Stats{Refused: map[string]uint64{tt.reason: 1}}, b.Stats()); diff != "" {
 					t.Errorf("counters (-want +got):\n%s", diff)
@@ -327,15 +327,15 @@ func TestSetUp(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(*handshake.Carry)
+		change func(*handshake.CircuitOpen)
 		onward handshake.Message
 		joint  HopPair
 	}{
-		{"to a relay", func(*handshake.Carry) {}, &handshake.Carry{
+		{"to a relay", func(*handshake.CircuitOpen) {}, &handshake.CircuitOpen{
 			Circuit: 1, Kind: handshake.LaneVerbs, Room: 1 << 16, Half: half(1, 1, 77), Back: handshake.Ring{Base: 1, Key: 2, Size: 3},
 			Route: ask(0).Route[1:], Final: ask(0).Final,
 		}, HopPair{}},
-		{"to the receiver", toC, &handshake.Arrive{
+		{"to the receiver", toC, &handshake.CircuitDeliver{
 			Circuit: 1, Token: 99, Half: half(1, 1, 77), Write: handshake.Ring{Base: 1, Key: 2, Size: 3}, Read: handshake.Ring{Base: 4, Key: 5, Size: 6},
 		}, HopPair{Last: true}},
 	}
@@ -349,9 +349,9 @@ func TestSetUp(t *testing.T) {
 					t.Errorf("to the next (-want +got):\n%s", diff)
 				}
 				b.a.quiet(t) // before the next has answered
-				answer := &handshake.Carried{Circuit: 1, Room: 1 << 14, Half: half(1, 1, 5)}
+				answer := &handshake.CircuitOpened{Circuit: 1, Room: 1 << 14, Half: half(1, 1, 5)}
 				b.message(b.c, answer)
-				want := &handshake.Carried{Circuit: 5, Room: 1 << 15, Half: half(0, 1, 78), Write: handshake.Ring{Base: 7, Key: 8, Size: 9}}
+				want := &handshake.CircuitOpened{Circuit: 5, Room: 1 << 15, Half: half(0, 1, 78), Write: handshake.Ring{Base: 7, Key: 8, Size: 9}}
 				if diff := cmp.Diff(handshake.Message(want), b.a.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 					t.Errorf("to the asker (-want +got):\n%s", diff)
 				}
@@ -396,9 +396,11 @@ func TestEnds(t *testing.T) {
 		at   map[string]said
 	}{
 		{"the asker drops it", func(b *bench, _ *fakeJoint) {
-			b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "node-a: enough"})
+			b.message(b.a, &handshake.CircuitClose{Circuit: 5, Asker: true, Reason: "node-a: enough"})
 		}, map[string]said{making: {}, asked: {c: "node-a: enough"}, standng: {c: "node-a: enough"}}},
-		{"the next drops it", func(b *bench, _ *fakeJoint) { b.message(b.c, &handshake.Drop{Circuit: 1, Reason: "node-d: broken"}) },
+		{"the next drops it", func(b *bench, _ *fakeJoint) {
+			b.message(b.c, &handshake.CircuitClose{Circuit: 1, Reason: "node-d: broken"})
+		},
 			map[string]said{asked: {a: "node-d: broken"}, standng: {a: "node-d: broken"}}},
 		{"the asker's session ends", func(b *bench, _ *fakeJoint) { b.a.end(b.Relay) },
 			map[string]said{making: {}, asked: {c: "node-b: its session with node-a has ended"}, standng: {c: "node-b: its session with node-a"}}},
@@ -430,7 +432,7 @@ func TestEnds(t *testing.T) {
 						b.c.next(t)
 					}
 					if stage == standng {
-						b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+						b.message(b.c, &handshake.CircuitOpened{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 						b.a.next(t)
 					}
 					tt.what(b, j)
@@ -440,16 +442,16 @@ func TestEnds(t *testing.T) {
 					}
 					wait(t, "the joint's end", j.dropped)
 					if want.a != "" {
-						reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: want.a})
+						reasonSaid(t, b.a, handshake.CircuitClose{Circuit: 5, Reason: want.a})
 					}
 					if want.c != "" {
-						reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: want.c})
+						reasonSaid(t, b.c, handshake.CircuitClose{Circuit: 1, Asker: true, Reason: want.c})
 					}
 					t.Until("the slot", func() bool { return b.Stats().Now == 0 })
-					for _, again := range []handshake.Message{&handshake.Drop{Circuit: 5, Asker: true}, &handshake.Drop{Circuit: 5}} {
+					for _, again := range []handshake.Message{&handshake.CircuitClose{Circuit: 5, Asker: true}, &handshake.CircuitClose{Circuit: 5}} {
 						b.message(b.a, again) // changes nothing
 					}
-					b.message(b.c, &handshake.Drop{Circuit: 1})
+					b.message(b.c, &handshake.CircuitClose{Circuit: 1})
 					b.a.quiet(t)
 					b.c.quiet(t)
 					if n := b.Stats().Strange; n != 3 {
@@ -487,9 +489,9 @@ func TestEndsWhileAsking(t *testing.T) {
 				b.a.before = func() { t.Sleep(0) } // all that has been woken goes on before the next circuit is ended
 				tt.end(b, noMore)
 				for range circuits {
-					d, ok := b.a.next(t).(*handshake.Drop)
+					d, ok := b.a.next(t).(*handshake.CircuitClose)
 					if !ok || d.Reason != "node-b: its process ends" {
-						t.Errorf("the asker heard %+v, want a Drop because the process ends", d)
+						t.Errorf("the asker heard %+v, want a CircuitClose because the process ends", d)
 					}
 				}
 				if err := b.Close(); err != nil {
@@ -521,10 +523,10 @@ func TestFailures(t *testing.T) {
 				b.message(b.a, ask(5))
 				if tt.c {
 					b.c.next(t)
-					b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-					reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.says})
+					b.message(b.c, &handshake.CircuitOpened{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					reasonSaid(t, b.c, handshake.CircuitClose{Circuit: 1, Asker: true, Reason: tt.says})
 				}
-				reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
+				reasonSaid(t, b.a, handshake.CircuitClose{Circuit: 5, Reason: tt.says})
 				t.Until("the slot", func() bool { return b.Stats().Now == 0 })
 				b.a.quiet(t)
 				b.c.quiet(t)
@@ -542,10 +544,10 @@ func TestLimits(t *testing.T) {
 			b.message(b.a, ask(uint32(n+1)))
 		}
 		var sessions []*fakeSession
-		from := func(i int) func(*handshake.Carry) {
-			return func(m *handshake.Carry) { m.Half.Addr = netip.AddrFrom16(addr(i).As16()) }
+		from := func(i int) func(*handshake.CircuitOpen) {
+			return func(m *handshake.CircuitOpen) { m.Half.Addr = netip.AddrFrom16(addr(i).As16()) }
 		}
-		atOther := func(m *handshake.Carry) { m.Route[0].In, m.Route[0].Out = 1, 0 }
+		atOther := func(m *handshake.CircuitOpen) { m.Route[0].In, m.Route[0].Out = 1, 0 }
 		for i := 10; i < 20; i++ {
 			s := newSession(1, i)
 			sessions = append(sessions, s)
@@ -574,13 +576,13 @@ func TestLimits(t *testing.T) {
 		t.Until("the slots", func() bool { return b.Stats().Now == maxCircuits-maxOfSession })
 		b.message(sessions[9], ask(1000, from(19)))
 		for range maxOfSession {
-			d, ok := b.c.next(t).(*handshake.Drop)
+			d, ok := b.c.next(t).(*handshake.CircuitClose)
 			if !ok || !d.Asker {
-				t.Errorf("C hears %+v, want a Drop of what A had", d)
+				t.Errorf("C hears %+v, want a CircuitClose of what A had", d)
 			}
 		}
-		if m, ok := b.c.next(t).(*handshake.Carry); !ok {
-			t.Errorf("C hears %+v, want the Carry for which there is room again", m)
+		if m, ok := b.c.next(t).(*handshake.CircuitOpen); !ok {
+			t.Errorf("C hears %+v, want the CircuitOpen for which there is room again", m)
 		}
 		if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
 			t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
@@ -599,7 +601,7 @@ func TestCableIsTheNeighbours(t *testing.T) {
 			s := newSession(1, 10+i)
 			s.cable = "p0"
 			for n := range maxOfSession {
-				b.message(s, ask(uint32(n+1), func(m *handshake.Carry) {
+				b.message(s, ask(uint32(n+1), func(m *handshake.CircuitOpen) {
 					m.Half.Addr = netip.AddrFrom16(addr(10 + i).As16())
 					m.Route[0].In, m.Route[0].Out = uint8(n)&1, 1-uint8(n)&1
 				}))
@@ -644,7 +646,7 @@ func TestPace(t *testing.T) {
 			b.message(b.a, ask(n))
 		}
 		failed(setUpBurst)
-		b.message(newSession(1, 20), ask(1, func(m *handshake.Carry) {
+		b.message(newSession(1, 20), ask(1, func(m *handshake.CircuitOpen) {
 			m.Route[0].In, m.Route[0].Out, m.Half.Addr = 1, 0, netip.AddrFrom16(addr(20).As16())
 		}))
 		failed(setUpBurst + 1)
@@ -666,10 +668,10 @@ func TestStrange(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
 		for n := range uint32(1000) {
-			b.message(b.a, &handshake.Carried{Circuit: n})
-			b.message(b.a, &handshake.Drop{Circuit: n})
-			b.message(b.a, &handshake.Drop{Circuit: n, Asker: true})
-			b.message(b.a, &handshake.Arrive{Circuit: n, Token: uint64(n)})
+			b.message(b.a, &handshake.CircuitOpened{Circuit: n})
+			b.message(b.a, &handshake.CircuitClose{Circuit: n})
+			b.message(b.a, &handshake.CircuitClose{Circuit: n, Asker: true})
+			b.message(b.a, &handshake.CircuitDeliver{Circuit: n, Token: uint64(n)})
 		}
 		if b.message(b.a, &handshake.Bye{}) {
 			t.Error("a Bye was taken")
@@ -694,12 +696,14 @@ func TestAsking(t *testing.T) {
 		drop   string // what the relay hears
 	}{
 		{"refused", false, func(b *bench, _ func()) {
-			b.message(b.c, &handshake.Drop{Circuit: 1, Reason: "node-c: relaying is off"})
+			b.message(b.c, &handshake.CircuitClose{Circuit: 1, Reason: "node-c: relaying is off"})
 		}, "node-c: relaying is off", ""},
 		{"session gone before", false, func(b *bench, _ func()) { b.c.end(b.Relay) }, "session with node-c has ended", ""},
 		{"given up", false, func(_ *bench, cancel func()) { cancel() }, "node-c has not answered", "node-b: it did not wait any longer"},
 		{"closed", false, func(b *bench, _ func()) { _ = b.Close() }, "", "its process ends"},
-		{"dropped", true, func(b *bench, _ func()) { b.message(b.c, &handshake.Drop{Circuit: 1, Reason: "node-d: broken"}) }, "node-d: broken", ""},
+		{"dropped", true, func(b *bench, _ func()) {
+			b.message(b.c, &handshake.CircuitClose{Circuit: 1, Reason: "node-d: broken"})
+		}, "node-d: broken", ""},
 		{"session gone", true, func(b *bench, _ func()) { b.c.end(b.Relay) }, "session with node-c has ended", ""},
 	}
 	for _, tt := range tests {
@@ -712,21 +716,21 @@ func TestAsking(t *testing.T) {
 				m := ask(0)
 				m.Half, m.Route = handshake.Lane{Token: 4}, m.Route[1:]
 				go func() {
-					a, err := b.Carry(ctx, 1, m, func(err error) { dropped <- err }, nil)
+					a, err := b.OpenCircuit(ctx, 1, m, func(err error) { dropped <- err }, nil)
 					if err != nil {
 						failed <- err
 						return
 					}
 					got <- a
 				}()
-				c, ok := b.c.next(t).(*handshake.Carry)
+				c, ok := b.c.next(t).(*handshake.CircuitOpen)
 				want := handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, PeerPort: 1, Token: 4, Addr: netip.AddrFrom16(addr(1).As16())}
 				if !ok || c.Half != want || c.Circuit != 1 {
 					t.Fatalf("asked for %+v, want the half %+v", c, want)
 				}
 				var a *lane.OpenedCircuit
 				if tt.answer {
-					b.message(b.c, &handshake.Carried{Circuit: 1, Room: 7, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					b.message(b.c, &handshake.CircuitOpened{Circuit: 1, Room: 7, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 					a = wait(t, "the circuit", got)
 					if a.Room != 7 || a.Hop != (handshake.LaneName{Session: b.c.id, Conn: 1, Lane: handshake.HopLane}) || a.Key != b.c.HopKey() || a.From.Addr.Unmap() != addr(1) {
 						t.Errorf("the circuit is %+v", a)
@@ -741,7 +745,7 @@ func TestAsking(t *testing.T) {
 					t.Errorf("the end is %v, want %q", err, tt.says)
 				}
 				if tt.drop != "" {
-					reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.drop})
+					reasonSaid(t, b.c, handshake.CircuitClose{Circuit: 1, Asker: true, Reason: tt.drop})
 				}
 				if a != nil {
 					a.Drop("late")
@@ -763,18 +767,18 @@ func TestDropOwn(t *testing.T) {
 		m.Route = m.Route[1:]
 		got := make(chan *lane.OpenedCircuit, 1)
 		go func() {
-			a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, nil)
+			a, err := b.OpenCircuit(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, nil)
 			if err != nil {
 				t.Error(err)
 			}
 			got <- a
 		}()
 		b.c.next(t)
-		b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+		b.message(b.c, &handshake.CircuitOpened{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 		a := wait(t, "the circuit", got)
 		a.Drop("node-b: done")
 		a.Drop("again")
-		reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: "node-b: done"})
+		reasonSaid(t, b.c, handshake.CircuitClose{Circuit: 1, Asker: true, Reason: "node-b: done"})
 		b.c.end(b.Relay)
 		b.c.quiet(t)
 	})
@@ -791,7 +795,7 @@ func TestArrivals(t *testing.T) {
 	}{
 		{"not taken", errors.New("no queue pair"), nil, "", "node-b: no queue pair"},
 		{"dropped by the relay", nil, func(b *bench, _ func(string)) {
-			b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "node-a: gone"})
+			b.message(b.a, &handshake.CircuitClose{Circuit: 5, Asker: true, Reason: "node-a: gone"})
 		}, "node-a: gone", ""},
 		{"its session ends", nil, func(b *bench, _ func(string)) { b.a.end(b.Relay) }, "session with node-a has ended", ""},
 		{"dropped here", nil, func(_ *bench, drop func(string)) { drop("enough"); drop("again") }, "", "node-b: enough"},
@@ -802,9 +806,9 @@ func TestArrivals(t *testing.T) {
 				b := newBench(t)
 				dropped, drops := make(chan error, 8), make(chan func(string), 1)
 				expect := func(token uint64) error {
-					return b.Expect(token, func(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
+					return b.Expect(token, func(_ context.Context, m *handshake.CircuitDeliver, drop func(string)) (*handshake.CircuitOpened, error) {
 						drops <- drop
-						return &handshake.Carried{Room: uint32(m.Token), Half: handshake.Lane{Kind: handshake.LaneVerbs}}, tt.fail
+						return &handshake.CircuitOpened{Room: uint32(m.Token), Half: handshake.Lane{Kind: handshake.LaneVerbs}}, tt.fail
 					}, func(err error) { dropped <- err })
 				}
 				if err := errors.Join(expect(9), expect(10)); err != nil {
@@ -815,16 +819,16 @@ func TestArrivals(t *testing.T) {
 				}
 				b.Cancel(10)
 				for _, token := range []uint64{10, 9, 9} {
-					b.message(b.a, &handshake.Arrive{Circuit: uint32(token) - 4, Token: token, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					b.message(b.a, &handshake.CircuitDeliver{Circuit: uint32(token) - 4, Token: token, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 					if token == 10 {
-						reasonSaid(t, b.a, handshake.Drop{Circuit: 6, Reason: reasonLate})
+						reasonSaid(t, b.a, handshake.CircuitClose{Circuit: 6, Reason: reasonLate})
 					}
 				}
 				refused := b.a.next(t) // of the second 9, which comes before or after the answer to the first
 				if tt.fail == nil {
-					answer, ok := refused.(*handshake.Carried)
+					answer, ok := refused.(*handshake.CircuitOpened)
 					if !ok {
-						answer, ok = b.a.next(t).(*handshake.Carried)
+						answer, ok = b.a.next(t).(*handshake.CircuitOpened)
 					} else {
 						b.a.next(t)
 					}
@@ -833,14 +837,14 @@ func TestArrivals(t *testing.T) {
 					}
 					tt.end(b, wait(t, "the arrival", drops))
 				} else {
-					d1, _ := refused.(*handshake.Drop)
-					d2, _ := b.a.next(t).(*handshake.Drop)
+					d1, _ := refused.(*handshake.CircuitClose)
+					d2, _ := b.a.next(t).(*handshake.CircuitClose)
 					if d1 == nil || d2 == nil || !strings.Contains(d1.Reason+d2.Reason, tt.said) {
 						t.Errorf("said %+v and %+v, want %q", d1, d2, tt.said)
 					}
 				}
 				if tt.said != "" && tt.fail == nil {
-					reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.said})
+					reasonSaid(t, b.a, handshake.CircuitClose{Circuit: 5, Reason: tt.said})
 				}
 				if tt.dropped != "" {
 					if err := wait(t, "the end", dropped); !strings.Contains(err.Error(), tt.dropped) {
@@ -876,15 +880,15 @@ func TestEndInOrder(t *testing.T) {
 				for n := range circuits {
 					b.message(b.a, ask(uint32(n+1)))
 					b.c.next(t)
-					b.message(b.c, &handshake.Carried{Circuit: uint32(n + 1), Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					b.message(b.c, &handshake.CircuitOpened{Circuit: uint32(n + 1), Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 					b.a.next(t)
 				}
 				tt.end(b)
 				var got, want []uint32
 				for n := range circuits {
-					m, ok := b.a.next(t).(*handshake.Drop)
+					m, ok := b.a.next(t).(*handshake.CircuitClose)
 					if !ok {
-						t.Fatalf("the asker heard %+v, want a Drop", m)
+						t.Fatalf("the asker heard %+v, want a CircuitClose", m)
 					}
 					got, want = append(got, m.Circuit), append(want, uint32(n+1))
 				}

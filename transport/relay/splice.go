@@ -32,7 +32,7 @@ type splicer struct {
 type splice struct {
 	HopPair
 	m         *splicer
-	ask       *handshake.Carry
+	ask       *handshake.CircuitOpen
 	port      uint16 // where the previous process connects
 	tokens    [2]uint64
 	call      *dataport.Call
@@ -44,14 +44,14 @@ type splice struct {
 	mu            sync.Mutex // a leaf lock
 	in            sock.Conn  // socket of the previous process; nil: none
 	over          bool
-	droppedByPeer bool               // another node has dropped the circuit
-	next          *handshake.Carried // written before connected is closed
+	droppedByPeer bool                     // another node has dropped the circuit
+	next          *handshake.CircuitOpened // written before connected is closed
 }
 
 var _ Maker = (*splicer)(nil)
 
 // Begin listens for the socket of the previous process.
-func (m *splicer) Begin(ask *handshake.Carry, j HopPair) (Relayed, error) {
+func (m *splicer) Begin(ask *handshake.CircuitOpen, j HopPair) (Relayed, error) {
 	s := &splice{HopPair: j, m: m, ask: ask, connected: make(chan struct{}), arrived: make(chan struct{})}
 	for i := range s.tokens {
 		s.tokens[i] = m.r.cfg.Random.For(j.In.Hop).Uint64(fmt.Sprint("token ", i))
@@ -89,7 +89,7 @@ func (s *splice) Next() Offer {
 // Connect stores the address to dial once the previous process has connected. The last relay dials only an address of
 // the receiver's port as the receiver described it, because the sender, which is unknown here, must not choose what
 // this node connects to.
-func (s *splice) Connect(_ context.Context, next *handshake.Carried) (err error) {
+func (s *splice) Connect(_ context.Context, next *handshake.CircuitOpened) (err error) {
 	if s.Last {
 		own := slices.ContainsFunc(s.Out.Told.Addrs, func(a handshake.PortAddr) bool { return a.Addr == next.Half.Addr })
 		if !own || next.Half.TCPPort == 0 {

@@ -178,11 +178,11 @@ func (l *line) dial(t *hosts.Test, end dataport.End) (*way, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	w := &way{dropped: make(chan error, 8)}
-	m := &handshake.Carry{
+	m := &handshake.CircuitOpen{
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 		Final: handshake.Final{Process: process(last), Node: node(last), Token: end.Tokens.Listener},
 	}
-	if w.asked, err = l.relays[0].Carry(ctx, 1, m, func(err error) { w.dropped <- err }, nil); err != nil {
+	if w.asked, err = l.relays[0].OpenCircuit(ctx, 1, m, func(err error) { w.dropped <- err }, nil); err != nil {
 		return nil, err
 	}
 	hop := dataport.End{
@@ -204,8 +204,8 @@ func (l *line) dial(t *hosts.Test, end dataport.End) (*way, error) {
 // expect makes the last node accept the circuit with a token, and reply with that end.
 func (l *line) expect(t *hosts.Test, token uint64, half handshake.Lane) {
 	t.Helper()
-	err := l.relays[len(l.relays)-1].Expect(token, func(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
-		return &handshake.Carried{Half: half}, nil
+	err := l.relays[len(l.relays)-1].Expect(token, func(context.Context, *handshake.CircuitDeliver, func(string)) (*handshake.CircuitOpened, error) {
+		return &handshake.CircuitOpened{Half: half}, nil
 	}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestSpliceFailures(t *testing.T) {
 		nodes  int
 		end    dataport.End
 		change func(i int, c *Config)
-		asking string // what Carry says; "" when it succeeds
+		asking string // what CircuitOpen says; "" when it succeeds
 		says   string // what the drop says, or dialling
 	}{
 		{"refused by the second", 4, laneEnd(), func(i int, c *Config) {
@@ -419,12 +419,12 @@ func TestHopIsNoLane(t *testing.T) {
 		l := newLine(t, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		m := &handshake.Carry{
+		m := &handshake.CircuitOpen{
 			Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 			Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
 		}
 		l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
-		a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
+		a, err := l.relays[0].OpenCircuit(t.Context(), 1, m, func(error) {}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,12 +456,12 @@ func TestSpliceLate(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		l := newLine(t, 3)
 		dropped := make(chan error, 1)
-		m := &handshake.Carry{
+		m := &handshake.CircuitOpen{
 			Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 			Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
 		}
 		l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
-		if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }, nil); err != nil {
+		if _, err := l.relays[0].OpenCircuit(t.Context(), 1, m, func(err error) { dropped <- err }, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := wait(t, "the drop", dropped); !strings.Contains(err.Error(), "node-b: node-a asked for the circuit and has not connected to 127.0.0.2:") {
@@ -494,11 +494,11 @@ func TestLastHop(t *testing.T) {
 					tt.half.Addr = netip.IPv6Unspecified()
 				}
 				l.expect(t, 22, tt.half)
-				m := &handshake.Carry{
+				m := &handshake.CircuitOpen{
 					Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 					Final: handshake.Final{Process: process(2), Node: node(2), Token: tt.ask},
 				}
-				_, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
+				_, err := l.relays[0].OpenCircuit(t.Context(), 1, m, func(error) {}, nil)
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("asked: %v, want %q", err, tt.says)
 				}

@@ -6,7 +6,7 @@ import "fmt"
 //
 //	HopNew ──► HopRequested ── reply ──► HopUp ──► HopOver    dropped is called if the other side ended it
 //	   │            │                                ▲
-//	   └────────────┴────── a Drop, from either ─────┘
+//	   └────────────┴── a CircuitClose from either ─────┘
 type HopState uint32
 
 const (

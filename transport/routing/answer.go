@@ -44,7 +44,7 @@ type forward struct {
 // HandleQuery answers a query, after it has forwarded the query to the neighbours. It answers with this node alone if
 // the query was received before, because then it has run in a circle, or if its session or its cable has too many
 // queries open. It does not block.
-func (r *Router) HandleQuery(s Session, q *handshake.AskMap) {
+func (r *Router) HandleQuery(s Session, q *handshake.MapQuery) {
 	own, to, from, key := r.Own, replyKey{s, q.Query}, limitKeyOf(s), queryKey(q.Asked)
 	r.mu.Lock()
 	r.counts.Asked++

@@ -381,7 +381,7 @@ func FuzzMap(f *testing.F) {
 						}
 						visited = append(visited, h.Node)
 					}
-					carry := handshake.Carry{Kind: handshake.LaneTCP, Route: r.Via, Final: handshake.Final{Node: n.Node}}
+					carry := handshake.CircuitOpen{Kind: handshake.LaneTCP, Route: r.Via, Final: handshake.Final{Node: n.Node}}
 					if _, err := handshake.AppendMessage(nil, &carry); err != nil && bytes.Contains([]byte(err.Error()), []byte("rout")) {
 						t.Errorf("route %+v: %v", r, err)
 					}

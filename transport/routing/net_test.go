@@ -29,7 +29,7 @@ type host struct {
 	*Router
 	net    *network
 	entry  handshake.MapNode // as it is when all cables are plugged in
-	asked  func(*remote, *handshake.AskMap)
+	asked  func(*remote, *handshake.MapQuery)
 	mu     sync.Mutex
 	done   chan struct{} // of the round of queries; nil before
 	heard  bool          // of neighbours, by neighbour discovery
@@ -71,10 +71,10 @@ func (n *network) add(entry handshake.MapNode, name string) *host {
 	return h
 }
 
-func (h *host) answerNow(s *remote, q *handshake.AskMap) { h.HandleQuery(s, q) }
+func (h *host) answerNow(s *remote, q *handshake.MapQuery) { h.HandleQuery(s, q) }
 
 // setAsked replaces the function that handles queries on a node.
-func (h *host) setAsked(f func(*remote, *handshake.AskMap)) {
+func (h *host) setAsked(f func(*remote, *handshake.MapQuery)) {
 	h.mu.Lock()
 	h.asked = f
 	h.mu.Unlock()
@@ -200,7 +200,7 @@ func (e *remote) Send(m handshake.Message) error {
 		back, asked := e.to.endLocked(e.from), e.to.asked
 		e.to.mu.Unlock()
 		switch m := m.(type) {
-		case *handshake.AskMap:
+		case *handshake.MapQuery:
 			asked(back, m)
 		case *handshake.Map:
 			e.to.HandleReply(back, m)

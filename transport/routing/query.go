@@ -178,7 +178,7 @@ func (a *query) queryNew(ctx context.Context) {
 	}
 	a.neighbours = append(a.neighbours, questions...)
 	slices.SortStableFunc(a.neighbours, func(x, y *neighbourQuery) int { return bytes.Compare(x.peer.Node[:], y.peer.Node[:]) })
-	ask := &handshake.AskMap{Query: a.id, Asked: slices.Clone(a.asked)}
+	ask := &handshake.MapQuery{Query: a.id, Asked: slices.Clone(a.asked)}
 	r.mu.Unlock()
 	for i, q := range questions {
 		r.Background(func() { q.send(ctx, met[i].processes, ask) })
@@ -186,7 +186,7 @@ func (a *query) queryNew(ctx context.Context) {
 }
 
 // send queries the first process of a node that can be reached.
-func (q *neighbourQuery) send(ctx context.Context, processes []Neighbour, ask *handshake.AskMap) {
+func (q *neighbourQuery) send(ctx context.Context, processes []Neighbour, ask *handshake.MapQuery) {
 	r := q.of.router
 	var errs []error
 	for _, n := range processes {
@@ -205,7 +205,7 @@ func (q *neighbourQuery) send(ctx context.Context, processes []Neighbour, ask *h
 }
 
 // sendTo queries one process.
-func (q *neighbourQuery) sendTo(ctx context.Context, n Neighbour, ask *handshake.AskMap) error {
+func (q *neighbourQuery) sendTo(ctx context.Context, n Neighbour, ask *handshake.MapQuery) error {
 	r := q.of.router
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -98,14 +98,14 @@ func TestOneMap(t *testing.T) {
 			wg.Go(func() { n.want("A", "C", time.Second, "p0 B", "p1 D") })
 		}
 		wg.Wait()
-		if got := n.count("AskMap"); got != 4 { // A asks B and D, each of which asks C
+		if got := n.count("MapQuery"); got != 4 { // A asks B and D, each of which asks C
 			t.Errorf("%d questions, want 4", got)
 		}
 		n.want("A", "B", 0, "p1 D C")
 		n.want("A", "C", 0, "p0 B", "p1 D")
 		time.Sleep(time.Hour)
 		n.want("A", "C", 0, "p0 B", "p1 D")
-		if got := n.count("AskMap"); got != 0 {
+		if got := n.count("MapQuery"); got != 0 {
 			t.Errorf("%d questions more", got)
 		}
 	})
@@ -126,7 +126,7 @@ func TestChanged(t *testing.T) {
 // A change while routes are searched starts a new search.
 func TestChangedMeanwhile(t *testing.T) {
 	meshTest(t, ring4, func(t *testing.T, n *network) {
-		n.nodes["D"].setAsked(func(*remote, *handshake.AskMap) {})
+		n.nodes["D"].setAsked(func(*remote, *handshake.MapQuery) {})
 		time.AfterFunc(60*time.Millisecond, func() {
 			n.nodes["D"].setAsked(n.nodes["D"].answerNow)
 			n.plug(false, "A", "p0")
@@ -144,7 +144,7 @@ func TestNoRoute(t *testing.T) {
 		want    string
 	}{
 		{"nobody knows", "A-B B-C", nil, "queried B (at p0), and no known cable leads there. "},
-		{"silent", "A-B A-C B-D", func(n *network) { n.nodes["C"].asked = func(*remote, *handshake.AskMap) {} },
+		{"silent", "A-B A-C B-D", func(n *network) { n.nodes["C"].asked = func(*remote, *handshake.MapQuery) {} },
 			"queried B (at p0), and no known cable leads there; the node at p1 did not answer. "},
 		{"out of reach", "A-B", func(n *network) { n.nodes["A"].refuse["B"] = errors.New("connection refused") },
 			"the node at p0 could not be queried: connection refused. "},
@@ -153,10 +153,10 @@ func TestNoRoute(t *testing.T) {
 		{"only beside it", "A-X", nil, "queried X (at p0), but only a cable of this node leads there. "},
 		{"gone", "A-B", func(n *network) {
 			b := n.nodes["B"]
-			b.asked = func(s *remote, _ *handshake.AskMap) { n.nodes["A"].SessionEnded(n.nodes["A"].ends[b]) }
+			b.asked = func(s *remote, _ *handshake.MapQuery) { n.nodes["A"].SessionEnded(n.nodes["A"].ends[b]) }
 		}, "the node at p0 could not be queried: the session with it has ended. "},
 		{"for another", "A-B", func(n *network) {
-			n.nodes["B"].asked = func(s *remote, q *handshake.AskMap) {
+			n.nodes["B"].asked = func(s *remote, q *handshake.MapQuery) {
 				_ = s.Send(&handshake.Map{Query: q.Query, Nodes: cabling(ring4)[2:]})
 			}
 		}, "the node at p0 could not be queried: it answered for another node. "},
@@ -212,7 +212,7 @@ func TestSilent(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			meshTest(t, ring4, func(t *testing.T, n *network) {
 				d := n.nodes["D"]
-				d.asked = func(s *remote, q *handshake.AskMap) {
+				d.asked = func(s *remote, q *handshake.MapQuery) {
 					if late > 0 {
 						time.AfterFunc(late, func() { d.HandleQuery(s, q) })
 					}
@@ -232,7 +232,7 @@ func TestSilent(t *testing.T) {
 // A node behind a silent one is found, because each node on the path waits longer than the next one.
 func TestSilentFarAway(t *testing.T) {
 	meshTest(t, "A-B B-C C-D D-E", func(t *testing.T, n *network) {
-		n.nodes["E"].asked = func(*remote, *handshake.AskMap) {}
+		n.nodes["E"].asked = func(*remote, *handshake.MapQuery) {}
 		n.want("A", "D", surveyWait, "p0 B C")
 		n.want("A", "C", 0, "p0 B")
 	})
@@ -297,7 +297,7 @@ func TestWhichProcess(t *testing.T) {
 func TestUnasked(t *testing.T) {
 	meshTest(t, ring4, func(t *testing.T, n *network) {
 		a, b := n.nodes["A"], n.nodes["B"]
-		b.asked = func(s *remote, q *handshake.AskMap) {
+		b.asked = func(s *remote, q *handshake.MapQuery) {
 			lies := cabling("A-B A-X A-C")
 			lies[0], lies[1] = lies[1], lies[0]
 			_ = s.Send(&handshake.Map{Query: newQueryID(nil), Nodes: lies})
@@ -317,13 +317,13 @@ func TestFlood(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
 		a, b := n.nodes["A"], n.nodes["B"]
 		before, unasked := b.Counts(), a.Counts().Unasked
-		n.count("AskMap")
+		n.count("MapQuery")
 		a.mu.Lock()
 		s := a.endLocked(b)
 		a.mu.Unlock()
 		for i := range 1000 {
 			asked := nodeID(fmt.Sprint(i % 100))
-			if err := s.Send(&handshake.AskMap{Query: newQueryID(nil), Asked: []handshake.NodeID{asked}}); err != nil {
+			if err := s.Send(&handshake.MapQuery{Query: newQueryID(nil), Asked: []handshake.NodeID{asked}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -337,7 +337,7 @@ func TestFlood(t *testing.T) {
 		if got := a.Counts().Unasked - unasked; got != 1000 {
 			t.Errorf("%d answers, want 1000", got)
 		}
-		if got := n.count("AskMap"); got > 1000+2*maxPerSession+2 {
+		if got := n.count("MapQuery"); got > 1000+2*maxPerSession+2 {
 			t.Errorf("%d questions", got)
 		}
 	})
@@ -348,10 +348,10 @@ func TestFlood(t *testing.T) {
 func TestFloodOverOneCable(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
 		b := n.nodes["B"]
-		n.nodes["A"].setAsked(func(*remote, *handshake.AskMap) {}) // so that what is passed on to it takes long
+		n.nodes["A"].setAsked(func(*remote, *handshake.MapQuery) {}) // so that what is passed on to it takes long
 		before := b.Counts()
 		ask := func(s Session, i int) {
-			b.HandleQuery(s, &handshake.AskMap{Query: newQueryID(nil), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
+			b.HandleQuery(s, &handshake.MapQuery{Query: newQueryID(nil), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
 		}
 		for i := range 2 * maxForwards / maxPerSession {
 			s := &recorder{func(handshake.Message) {}, "p0"}
@@ -382,7 +382,7 @@ func TestAskedTwice(t *testing.T) {
 			mu.Unlock()
 		}, ""}
 		for range 2 {
-			b.HandleQuery(s, &handshake.AskMap{Query: first, Asked: []handshake.NodeID{nodeID("X")}})
+			b.HandleQuery(s, &handshake.MapQuery{Query: first, Asked: []handshake.NodeID{nodeID("X")}})
 			time.Sleep(time.Second)
 		}
 		mu.Lock()
@@ -432,7 +432,7 @@ func TestCrowd(t *testing.T) {
 		for _, h := range all {
 			curt += h.Counts().LocalOnly
 		}
-		t.Logf("%d questions, %d answered curtly", n.count("AskMap"), curt)
+		t.Logf("%d questions, %d answered curtly", n.count("MapQuery"), curt)
 	})
 }
 

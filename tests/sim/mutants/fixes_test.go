@@ -74,7 +74,7 @@ var fixes = []mutant{
 		name:  "a circuit that comes for a lane given up is a stranger's",
 		fix:   "5cff2a1",
 		wrong: "the user is warned of a circuit that nobody expects",
-		edits: []edit{{"transport/relay/arrive.go", "case late: // no fault", "case late && false: // no fault"}},
+		edits: []edit{{"transport/relay/deliver.go", "case late: // no fault", "case late && false: // no fault"}},
 		tests: relayed,
 		found: job{"TestSkewedRelays", 20, true},
 	},

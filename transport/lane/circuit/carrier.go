@@ -118,14 +118,14 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 		return fmt.Errorf("%w: %v: %v: a circuit without a route", fault.ErrInternal, c.lane.Conn, c.lane)
 	}
 	peer := c.lane.Conn.Session.Peer()
-	ask := &handshake.Carry{
+	ask := &handshake.CircuitOpen{
 		Kind: handshake.LaneVerbs, Route: c.lane.Route.Via,
 		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: c.lane.Peer.Index, Token: remote.Token},
 	}
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
 	ask.Half.Kind, ask.Half.ECE = handshake.LaneVerbs, c.ece
 	c.lane.Reached.Store(true) // relays answer over sessions; one that has not answered yet is only slow
-	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.circuitClosed, c.circuitStalled)
+	a, err := circuits.OpenCircuit(ctx, c.port.Index(), ask, c.circuitClosed, c.circuitStalled)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (c *carrier) circuitOpened(a *lane.OpenedCircuit) error {
 }
 
 // accept connects the receiver's queue pair to the last relay's and returns the answer for the relay.
-func (c *carrier) accept(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
+func (c *carrier) accept(_ context.Context, m *handshake.CircuitDeliver, drop func(string)) (*handshake.CircuitOpened, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.closeCircuit != nil {
@@ -184,7 +184,7 @@ func (c *carrier) accept(_ context.Context, m *handshake.Arrive, drop func(strin
 	if c.ece, err = c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, ECE: c.ece, Probe: c.lane.Conn.Probe, Begun: reads, Answered: 1}); err != nil {
 		return nil, err
 	}
-	answer := &handshake.Carried{Room: m.Read.Size}
+	answer := &handshake.CircuitOpened{Room: m.Read.Size}
 	c.port.Half(&answer.Half, from, c.half.Num(), c.psn)
 	answer.Half.Kind, answer.Half.ECE = handshake.LaneVerbs, c.ece
 	c.closeCircuit = drop

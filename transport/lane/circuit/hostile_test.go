@@ -129,7 +129,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	must(k.lane.Carrier.Connect(t.Context(), handshake.Lane{Token: 5}, 0))
 	theirs := to.theirs
 	if !sending {
-		answer, err := to.arrive(t.Context(), &handshake.Arrive{Half: half, Read: k.ring, Write: k.ring}, func(string) {})
+		answer, err := to.arrive(t.Context(), &handshake.CircuitDeliver{Half: half, Read: k.ring, Write: k.ring}, func(string) {})
 		must(err)
 		theirs = answer.Half
 	}
@@ -153,15 +153,15 @@ type beside struct {
 	half   handshake.Lane
 	from   topology.Address
 	theirs handshake.Lane
-	arrive lane.Arrive
+	arrive lane.Deliver
 }
 
-func (b *beside) Carry(_ context.Context, _ uint8, m *handshake.Carry, _, _ func(error)) (*lane.OpenedCircuit, error) {
+func (b *beside) OpenCircuit(_ context.Context, _ uint8, m *handshake.CircuitOpen, _, _ func(error)) (*lane.OpenedCircuit, error) {
 	b.theirs = m.Half
-	return &lane.OpenedCircuit{Carried: &handshake.Carried{Room: b.ring.Size, Half: b.half, Write: b.ring}, From: b.from, Drop: func(string) {}}, nil
+	return &lane.OpenedCircuit{CircuitOpened: &handshake.CircuitOpened{Room: b.ring.Size, Half: b.half, Write: b.ring}, From: b.from, Drop: func(string) {}}, nil
 }
 
-func (b *beside) Expect(_ uint64, arrive lane.Arrive, _ func(error)) error {
+func (b *beside) Expect(_ uint64, arrive lane.Deliver, _ func(error)) error {
 	b.arrive = arrive
 	return nil
 }

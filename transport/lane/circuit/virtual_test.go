@@ -20,10 +20,10 @@ import (
 // expected holds the registration of an end that waits for a circuit.
 type expected struct {
 	lane.Circuits
-	arrive lane.Arrive
+	arrive lane.Deliver
 }
 
-func (e *expected) Expect(_ uint64, arrive lane.Arrive, _ func(error)) error {
+func (e *expected) Expect(_ uint64, arrive lane.Deliver, _ func(error)) error {
 	e.arrive = arrive
 	return nil
 }
@@ -59,7 +59,7 @@ func TestSlowVerbs(t *testing.T) {
 		begin      func(t *testing.T, c lane.Carrier, e *expected)
 	}{
 		{"connecting", "modify_qp", func(t *testing.T, _ lane.Carrier, e *expected) {
-			m := &handshake.Arrive{Half: handshake.Lane{Addr: netip.MustParseAddr("::ffff:10.0.0.1"), QPN: 1, MTU: ibv.IBV_MTU_1024}, Read: handshake.Ring{Size: hop.MinRing}, Write: handshake.Ring{Size: hop.BackRing}}
+			m := &handshake.CircuitDeliver{Half: handshake.Lane{Addr: netip.MustParseAddr("::ffff:10.0.0.1"), QPN: 1, MTU: ibv.IBV_MTU_1024}, Read: handshake.Ring{Size: hop.MinRing}, Write: handshake.Ring{Size: hop.BackRing}}
 			if _, err := e.arrive(t.Context(), m, func(string) {}); err != nil {
 				t.Error(err)
 			}

@@ -60,14 +60,14 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 		return nil, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.lane.Conn, k.lane, k.lane.Route)
 	}
 	peer := k.lane.Conn.Session.Peer()
-	ask := &handshake.Carry{
+	ask := &handshake.CircuitOpen{
 		Kind: handshake.LaneTCP, Route: k.lane.Route.Via, Half: handshake.Lane{Token: k.port.opts.Random.For(k.lane.Name()).Uint64("token of the first hop")},
 		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.lane.Peer.Index, Token: remote.Token},
 	}
 	t := &relayedCircuit{lost: make(chan struct{})}
 	k.setCircuit(t)
 	k.lane.Reached.Store(true) // relays answer over sessions; one that has not answered yet is only slow
-	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
+	asked, err := circuits.OpenCircuit(ctx, k.port.Index(), ask, func(why error) {
 		t.why = k.wrapCircuit(why)
 		close(t.lost)
 		k.lane.Conn.Owner.ReportFailure(k.lane, t.why)
@@ -123,10 +123,10 @@ func (k *socket) expectCircuit() error {
 
 // answerRelay returns the address on which this side listens, for the last relay of a circuit. It needs no
 // close callback, because the socket itself reports its end.
-func (k *socket) answerRelay(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
+func (k *socket) answerRelay(context.Context, *handshake.CircuitDeliver, func(string)) (*handshake.CircuitOpened, error) {
 	h := handshake.Lane{Kind: handshake.LaneTCP, Port: k.port.Index()}
 	k.Offer(&h)
-	return &handshake.Carried{Half: handshake.Lane{Kind: h.Kind, Port: h.Port, Addr: h.Addr, TCPPort: h.TCPPort}}, nil
+	return &handshake.CircuitOpened{Half: handshake.Lane{Kind: h.Kind, Port: h.Port, Addr: h.Addr, TCPPort: h.TCPPort}}, nil
 }
 
 // explain returns the reason that a circuit broke while it was being dialled: the relays' reason if they report

@@ -36,7 +36,7 @@ type side struct {
 type circuit struct {
 	forwarder *Forwarder
 	pair      relay.HopPair
-	ask       *handshake.Carry
+	ask       *handshake.CircuitOpen
 	slot      int
 	ring      int // bytes
 	reads     uint8
@@ -59,7 +59,7 @@ type circuit struct {
 }
 
 // newCircuit makes the endpoints of a circuit, its memory and its keys.
-func newCircuit(f *Forwarder, ask *handshake.Carry, pair relay.HopPair) (_ *circuit, err error) {
+func newCircuit(f *Forwarder, ask *handshake.CircuitOpen, pair relay.HopPair) (_ *circuit, err error) {
 	c := &circuit{forwarder: f, pair: pair, ask: ask, slot: -1, drained: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
@@ -190,7 +190,7 @@ func (c *circuit) Next() relay.Offer {
 func (c *circuit) Prev() relay.Offer { return c.offer(towardsSender) }
 
 // Connect connects both endpoints.
-func (c *circuit) Connect(_ context.Context, next *handshake.Carried) error {
+func (c *circuit) Connect(_ context.Context, next *handshake.CircuitOpened) error {
 	if next == nil {
 		return fmt.Errorf("%w: a circuit over RDMA without the next hop", fault.ErrInternal)
 	}
@@ -212,7 +212,7 @@ func (c *circuit) Connect(_ context.Context, next *handshake.Carried) error {
 }
 
 // prepare makes the circuit ready for frames that arrive once it is connected.
-func (c *circuit) prepare(next *handshake.Carried) error {
+func (c *circuit) prepare(next *handshake.CircuitOpened) error {
 	if err := c.forwarder.run(c.sides[towardsSender].port.Context().Library()); err != nil { // the thread may have ended meanwhile
 		return err
 	}

@@ -128,7 +128,7 @@ func (c *circuit) over() error {
 func newCircuit(t *testing.T, p place, e *engine.Forwarder) *circuit {
 	t.Helper()
 	c := &circuit{place: p, engine: e, from: newEnd(t, p), to: newEnd(t, p)}
-	ask := &handshake.Carry{Kind: handshake.LaneVerbs}
+	ask := &handshake.CircuitOpen{Kind: handshake.LaneVerbs}
 	p.port.Half(&ask.Half, p.from, c.from.Num(), c.from.psn)
 	leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr, Name: "there"}
 	var err error
@@ -145,7 +145,7 @@ func newCircuit(t *testing.T, p place, e *engine.Forwarder) *circuit {
 	if _, err := p.port.Join(c.to.QP, verbs.Link{From: p.from, Remote: next.Half, PSN: c.to.psn, Begun: uint8(next.Half.Token), Answered: 1}); err != nil {
 		t.Fatal(err)
 	}
-	answer := &handshake.Carried{}
+	answer := &handshake.CircuitOpened{}
 	p.port.Half(&answer.Half, p.from, c.to.Num(), c.to.psn)
 	if err := c.joint.Connect(context.Background(), answer); err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestMemory(t *testing.T) {
 		e := newEngine(t, 3<<20)
 		leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr, Name: "there"}
 		begin := func(room uint32) (relay.Relayed, error) {
-			ask := &handshake.Carry{Kind: handshake.LaneVerbs, Room: room}
+			ask := &handshake.CircuitOpen{Kind: handshake.LaneVerbs, Room: room}
 			p.port.Half(&ask.Half, p.from, 1, 1)
 			return e.Begin(ask, relay.HopPair{In: leg, Out: leg, Last: true, Ended: func(error) {}})
 		}
@@ -355,7 +355,7 @@ func TestClose(t *testing.T) {
 			newCircuit(t, p, e)
 		}
 		leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
-		ask := &handshake.Carry{Kind: handshake.LaneVerbs}
+		ask := &handshake.CircuitOpen{Kind: handshake.LaneVerbs}
 		p.port.Half(&ask.Half, p.from, 1, 1)
 		how := relay.HopPair{In: leg, Out: leg, Last: true}
 		if _, err := e.Begin(ask, how); err != nil {

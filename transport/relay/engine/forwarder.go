@@ -80,7 +80,7 @@ func New(c Config) *Forwarder {
 }
 
 // Begin makes the endpoints of both hops of a circuit.
-func (f *Forwarder) Begin(ask *handshake.Carry, j relay.HopPair) (relay.Relayed, error) {
+func (f *Forwarder) Begin(ask *handshake.CircuitOpen, j relay.HopPair) (relay.Relayed, error) {
 	in, ok := j.In.Port.(*verbs.Port)
 	if !ok {
 		return nil, fmt.Errorf("%w: %v is no port for RDMA", fault.ErrInternal, j.In.Port.Now())

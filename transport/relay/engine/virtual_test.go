@@ -126,7 +126,7 @@ func TestSlowVerbs(t *testing.T) {
 				var begun sync.WaitGroup
 				tt.act(t, c, func() {
 					begun.Go(func() {
-						ask := &handshake.Carry{Kind: handshake.LaneVerbs}
+						ask := &handshake.CircuitOpen{Kind: handshake.LaneVerbs}
 						p.port.Half(&ask.Half, p.from, 1, 1)
 						leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
 						if _, err := e.Begin(ask, relay.HopPair{In: leg, Out: leg, Last: true}); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // expectation is a circuit that is expected to end at this process.
 type expectation struct {
-	arrive  lane.Arrive
+	deliver lane.Deliver
 	dropped func(error)
 }
 
@@ -32,7 +32,7 @@ type incoming struct {
 }
 
 // Expect registers a circuit that will end at this process; see [lane.Circuits].
-func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
+func (r *Relay) Expect(token uint64, deliver lane.Deliver, dropped func(error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -41,7 +41,7 @@ func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) er
 	if _, ok := r.expected[token]; ok {
 		return errors.New("a circuit with that token is already expected")
 	}
-	r.expected[token] = expectation{arrive, dropped}
+	r.expected[token] = expectation{deliver, dropped}
 	return nil
 }
 
@@ -62,8 +62,8 @@ func (r *Relay) Cancel(token uint64) {
 	r.cancelled = append(r.cancelled, token)
 }
 
-// handleArrive handles an Arrive message, which requests a circuit that ends here.
-func (r *Relay) handleArrive(s session, m *handshake.Arrive) {
+// handleDeliver handles a CircuitDeliver message, which requests a circuit that ends here.
+func (r *Relay) handleDeliver(s session, m *handshake.CircuitDeliver) {
 	a := &incoming{key: key{s, m.Circuit}, r: r}
 	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.cfg.Clock.Scaled(setUpWait))
 	r.mu.Lock()
@@ -93,9 +93,9 @@ func (r *Relay) handleArrive(s session, m *handshake.Arrive) {
 }
 
 // setUp connects this end of the circuit, and replies to the last relay.
-func (a *incoming) setUp(m *handshake.Arrive) {
+func (a *incoming) setUp(m *handshake.CircuitDeliver) {
 	defer a.cancel()
-	answer, err := a.arrive(a.ctx, m, a.drop)
+	answer, err := a.deliver(a.ctx, m, a.drop)
 	if err != nil {
 		a.end(a.r.cause(err), false)
 		return

@@ -36,7 +36,7 @@ type circuit struct {
 	key
 	r      *Relay
 	cable  cable // that the request arrived on
-	ask    *handshake.Carry
+	ask    *handshake.CircuitOpen
 	ctx    context.Context // of the set-up
 	cancel context.CancelFunc
 
@@ -48,7 +48,7 @@ type circuit struct {
 }
 
 // open starts the circuit that a peer requests, or refuses it.
-func (r *Relay) open(s session, m *handshake.Carry) {
+func (r *Relay) open(s session, m *handshake.CircuitOpen) {
 	reason, err := r.check(s, m)
 	if reason != "" {
 		r.refuse(s, m.Circuit, reason, err)
@@ -58,7 +58,7 @@ func (r *Relay) open(s session, m *handshake.Carry) {
 	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.cfg.Clock.Scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
-		if reason == reasonTwice { // the peer has used a number twice, so that a Drop would be ambiguous
+		if reason == reasonTwice { // the peer has used a number twice, so that a CircuitClose would be ambiguous
 			r.mu.Lock()
 			first := r.inbound[c.key]
 			r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *Relay) open(s session, m *handshake.Carry) {
 }
 
 // check returns the reason for refusing a request, except for the number of circuits.
-func (r *Relay) check(s session, m *handshake.Carry) (reason string, err error) {
+func (r *Relay) check(s session, m *handshake.CircuitOpen) (reason string, err error) {
 	self, rest := m.Route[0], m.Route[1:]
 	from := s.Peer()
 	back := m.Final.Node == from.Node
@@ -155,9 +155,9 @@ func (r *Relay) refuse(s session, circuit uint32, reason string, err error) {
 	decline(s, circuit, why)
 }
 
-// decline sends a Drop to the side that requested a circuit, because it cannot be made or has ended.
+// decline sends a CircuitClose to the side that requested a circuit, because it cannot be made or has ended.
 func decline(s session, circuit uint32, why error) {
-	_ = s.Send(&handshake.Drop{Circuit: circuit, Reason: reasonOf(s.LocalName(), why)}) // the error means that the session has ended
+	_ = s.Send(&handshake.CircuitClose{Circuit: circuit, Reason: reasonOf(s.LocalName(), why)}) // the error means that the session has ended
 }
 
 // count counts a refusal, and reports whether it is the first with that reason.
@@ -179,7 +179,7 @@ type cable struct {
 	port   uint8 // used if netdev is ""
 }
 
-func cableOf(s session, m *handshake.Carry) cable {
+func cableOf(s session, m *handshake.CircuitOpen) cable {
 	if netdev := s.Cable(); netdev != "" {
 		return cable{netdev: netdev}
 	}
@@ -230,7 +230,7 @@ func (c *circuit) setUp() error {
 	p.Half.Kind, p.Half.Port, p.Half.PeerPort = c.ask.Kind, c.ask.Route[0].In, c.ask.Half.Port
 	if c.markUp() {
 		c.r.log.Debug("a circuit is relayed", "for", c.s.Name(), "circuit", c.n, "from", j.In.Port.Now().Netdev, "to", j.Out.Port.Now().Netdev)
-		err = c.s.Send(&handshake.Carried{Circuit: c.n, Room: p.Room, Half: p.Half, Write: p.Write})
+		err = c.s.Send(&handshake.CircuitOpened{Circuit: c.n, Room: p.Room, Half: p.Half, Write: p.Write})
 	}
 	return err
 }
@@ -267,10 +267,10 @@ func (c *circuit) nextRequest(next *hop, o Offer) handshake.Message {
 	o.Half.Kind, o.Half.Port = c.ask.Kind, c.ask.Route[0].Out
 	if len(c.ask.Route) == 1 {
 		o.Half.PeerPort = c.ask.Final.Port
-		return &handshake.Arrive{Circuit: next.n, Token: c.ask.Final.Token, Half: o.Half, Read: o.Read, Write: o.Write}
+		return &handshake.CircuitDeliver{Circuit: next.n, Token: c.ask.Final.Token, Half: o.Half, Read: o.Read, Write: o.Write}
 	}
 	o.Half.PeerPort = c.ask.Route[1].In
-	return &handshake.Carry{
+	return &handshake.CircuitOpen{
 		Circuit: next.n, Kind: c.ask.Kind, Room: o.Room, Half: o.Half, Back: o.Write,
 		Route: c.ask.Route[1:], Final: c.ask.Final,
 	}
@@ -361,7 +361,7 @@ func (c *circuit) end(why error, fromPeer bool) {
 	c.r.mu.Unlock()
 	reason := reasonOf(c.s.LocalName(), why)
 	if !fromPeer {
-		_ = c.s.Send(&handshake.Drop{Circuit: c.n, Reason: reason}) // the error means that the session has ended
+		_ = c.s.Send(&handshake.CircuitClose{Circuit: c.n, Reason: reason}) // the error means that the session has ended
 	}
 	if next != nil {
 		next.drop(reason)
