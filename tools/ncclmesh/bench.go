@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ncclmesh/tools/ncclmesh/bench"
+	"ncclmesh/tools/ncclmesh/fleet"
 )
 
 const benchLong = `Measurements use the transport of the plugin, on the nodes themselves: no GPU, no NCCL
@@ -66,28 +67,16 @@ func benchLinkCommand(sys *system) *cobra.Command {
 			if lasts <= 0 || lasts > time.Minute {
 				return fmt.Errorf("--time %v: want more than 0 and at most 1m", lasts)
 			}
-			return f.link(c, sys, hosts, o)
+			return f.measure(sys, hosts, &o.Options, func(fl *fleet.Fleet, hosts []string) (figures, int, error) {
+				r, err := bench.Links(c.Context(), fl, hosts, o)
+				return r, 0, err
+			})
 		},
 	}
 	f.add(sys, c, bench.LinkSchema)
 	c.Flags().StringVar(&bytes, "size", "4M", "`BYTES` of a message; K, M and G may follow")
 	c.Flags().DurationVar(&lasts, "time", time.Second, "each measurement lasts this `TIME`, as 500ms or 2s")
 	return c
-}
-
-func (f *benchFlags) link(c *cobra.Command, sys *system, hosts []string, o bench.LinkOptions) error {
-	fl, hosts, err := f.hosts.fleet(sys, hosts)
-	if err != nil {
-		return err
-	}
-	p := newProgress(sys, "starting agents")
-	o.Progress = p.say
-	r, err := bench.Links(c.Context(), fl, hosts, o)
-	p.end()
-	if err != nil {
-		return failure{err}
-	}
-	return f.tell(sys, r)
 }
 
 func benchCollCommand(sys *system) *cobra.Command {
@@ -111,7 +100,13 @@ func benchCollCommand(sys *system) *cobra.Command {
 			if err := sizes.read(&o); err != nil {
 				return err
 			}
-			return f.coll(c, sys, hosts, o)
+			return f.measure(sys, hosts, &o.Options, func(fl *fleet.Fleet, hosts []string) (figures, int, error) {
+				r, err := bench.Collectives(c.Context(), fl, hosts, o)
+				if err != nil {
+					return nil, 0, err
+				}
+				return r, r.Most, nil
+			})
 		},
 	}
 	f.add(sys, c, bench.CollSchema)
@@ -155,19 +150,23 @@ func (f *sizeFlags) read(o *bench.CollOptions) (err error) {
 	return nil
 }
 
-func (f *benchFlags) coll(c *cobra.Command, sys *system, hosts []string, o bench.CollOptions) error {
+// measure runs a benchmark on the hosts, and writes what it has measured. The benchmark also returns the size in bytes at which its sizes
+// end because of a node's memory, or 0.
+func (f *benchFlags) measure(sys *system, hosts []string, o *bench.Options, run func(*fleet.Fleet, []string) (r figures, most int, err error)) error {
 	fl, hosts, err := f.hosts.fleet(sys, hosts)
 	if err != nil {
 		return err
 	}
 	p := newProgress(sys, "starting agents")
 	o.Progress = p.say
-	r, err := bench.Collectives(c.Context(), fl, hosts, o)
+	r, most, err := run(fl, hosts)
 	p.end()
 	if err != nil {
 		return failure{err}
 	}
-	sayMost(sys, r.Most)
+	if most > 0 {
+		fmt.Fprintf(sys.stderr, "ncclmesh: sizes end at %d bytes, for which there is memory on every node\n", most)
+	}
 	return f.tell(sys, r)
 }
 

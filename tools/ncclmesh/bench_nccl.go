@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ncclmesh/tools/ncclmesh/bench"
+	"ncclmesh/tools/ncclmesh/fleet"
 )
 
 const ncclLong = `Measures collectives of NCCL in the memory of the GPUs, with a rank on each GPU of each
@@ -55,7 +56,13 @@ func benchNCCLCommand(sys *system) *cobra.Command {
 			if slices.ContainsFunc(o.Setting.Env, func(kv string) bool { return strings.HasPrefix(kv, "NCCL_DEBUG=") }) {
 				o.Log = sys.stderr
 			}
-			return f.nccl(c, sys, hosts, o)
+			return f.measure(sys, hosts, &o.Options, func(fl *fleet.Fleet, hosts []string) (figures, int, error) {
+				r, err := bench.NCCL(c.Context(), fl, hosts, o)
+				if err != nil {
+					return nil, 0, err
+				}
+				return r, r.Most, nil
+			})
 		},
 	}
 	f.add(sys, c, bench.NCCLSchema)
@@ -66,27 +73,4 @@ func benchNCCLCommand(sys *system) *cobra.Command {
 	c.Flags().IntVar(&o.GPUs, "gpus", 0, "`N` GPUs of each host take part; 0 for all")
 	c.Flags().StringVar(&o.File, "nccl", "", "NCCL is `FILE` on every host, as PyTorch's .../site-packages/nvidia/nccl/lib/libnccl.so.2, instead of looking for it")
 	return c
-}
-
-func (f *benchFlags) nccl(c *cobra.Command, sys *system, hosts []string, o bench.NCCLOptions) error {
-	fl, hosts, err := f.hosts.fleet(sys, hosts)
-	if err != nil {
-		return err
-	}
-	p := newProgress(sys, "starting agents")
-	o.Progress = p.say
-	r, err := bench.NCCL(c.Context(), fl, hosts, o)
-	p.end()
-	if err != nil {
-		return failure{err}
-	}
-	sayMost(sys, r.Most)
-	return f.tell(sys, r)
-}
-
-// sayMost tells that sizes end below what was asked for; 0 if they do not.
-func sayMost(sys *system, most int) {
-	if most > 0 {
-		fmt.Fprintf(sys.stderr, "ncclmesh: sizes end at %d bytes, for which there is memory on every node\n", most)
-	}
 }

@@ -86,7 +86,7 @@ func (c crew) connect() error {
 			handles[from][to] = d.Handles[between(from, to)]
 		}
 	}
-	return c.each(func(rank int, m *member) error {
+	return fleet.Each(c, func(rank int, m *member) error {
 		_, err := m.do(order{Join: &join{rank, handles[rank]}})
 		return err
 	})
@@ -112,7 +112,7 @@ func (c crew) collective(kind string, bytes int, o *CollOptions) (row CollRow, e
 	o.say("%s of %d bytes", kind, bytes)
 	p := &playing{Kind: kind, Bytes: bytes, Warm: o.Warm, Times: o.Times}
 	answers := make([]*played, len(c))
-	err = c.each(func(rank int, m *member) error {
+	err = fleet.Each(c, func(rank int, m *member) error {
 		d, err := m.do(order{Play: p})
 		answers[rank] = d.Played
 		return err

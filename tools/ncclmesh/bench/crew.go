@@ -50,7 +50,7 @@ func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options, req
 	for _, host := range hosts {
 		c = append(c, &member{name: host, call: f.Start(ctx, host, request(host))})
 	}
-	errs := c.each(func(_ int, m *member) error {
+	errs := fleet.Each(c, func(_ int, m *member) error {
 		if err := m.call.Next(&m.started); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ const parting = 5 * time.Second
 
 // dismiss ends the agents.
 func (c crew) dismiss() {
-	_ = c.each(func(_ int, m *member) error {
+	_ = fleet.Each(c, func(_ int, m *member) error {
 		defer time.AfterFunc(parting, m.call.Close).Stop()
 		defer m.call.Close()
 		if m.call.Hello().Schema != "" && m.call.Say(order{End: true}) == nil {
@@ -91,23 +91,12 @@ func (c crew) dismiss() {
 	})
 }
 
-// each does something with all agents at once, by their ranks.
-func (c crew) each(do func(rank int, m *member) error) error {
-	errs := make([]error, len(c))
-	var wg sync.WaitGroup
-	for i, m := range c {
-		wg.Go(func() { errs[i] = do(i, m) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // together does something with all agents at once for which each waits for the others. The first that fails ends all, and is
 // what is told.
 func (c crew) together(do func(rank int, m *member) error) error {
 	var first error
 	var once sync.Once
-	_ = c.each(func(i int, m *member) error {
+	_ = fleet.Each(c, func(i int, m *member) error {
 		if err := do(i, m); err != nil {
 			once.Do(func() {
 				first = err

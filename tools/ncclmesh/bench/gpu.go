@@ -159,7 +159,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 
 // meet makes a communicator of all GPUs, each with buffers of so many bytes.
 func (c crew) meet(ranks, bytes int) error {
-	err := c.each(func(_ int, m *member) error {
+	err := fleet.Each(c, func(_ int, m *member) error {
 		_, err := m.do(order{Allocate: roundUp(bytes, 4*ranks)})
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
@@ -151,13 +150,7 @@ func (g *gpus) obey(ctx context.Context, o order) (d done, err error) {
 
 // each does something on all GPUs at once, as NCCL needs it.
 func (g *gpus) each(do func(i int, w *gpuWorker) error) error {
-	errs := make([]error, len(g.workers))
-	var all sync.WaitGroup
-	for i, w := range g.workers {
-		all.Go(func() { errs[i] = w.do(func() error { return do(i, w) }) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return fleet.Each(g.workers, func(i int, w *gpuWorker) error { return w.do(func() error { return do(i, w) }) })
 }
 
 func (g *gpus) close() error {

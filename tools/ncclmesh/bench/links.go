@@ -288,7 +288,7 @@ func (b *linkBench) run(l *Link, sides []int, r run) ([]through, error) {
 	}
 	var answers [2]done
 	two := crew{b.crew[l.nodes[0]], b.crew[l.nodes[1]]}
-	err := two.each(func(side int, m *member) (err error) {
+	err := fleet.Each(two, func(side int, m *member) (err error) {
 		answers[side], err = m.do(order{Run: &orders[side]})
 		return err
 	})

@@ -64,7 +64,7 @@ func (j *Job) Run(ctx context.Context, f *fleet.Fleet) error {
 		hosts[i].call = f.Start(ctx, name, fleet.Request{Do: Do, With: order, Silence: silence, Limit: math.MaxInt})
 		defer hosts[i].call.Close()
 	}
-	if err := each(hosts, (*host).prepare); err != nil {
+	if err := fleet.Each(hosts, func(_ int, h *host) error { return h.prepare() }); err != nil {
 		return err
 	}
 	if j.Ready != nil {
@@ -126,17 +126,6 @@ func tell(hosts []*host, s syscall.Signal) {
 	for _, h := range hosts {
 		go func() { _ = h.call.Say(Word{Signal: int(s)}) }() // a host that does not hear it fails by itself
 	}
-}
-
-// each does something at all hosts at once.
-func each(hosts []*host, do func(*host) error) error {
-	errs := make([]error, len(hosts))
-	var all sync.WaitGroup
-	for i, h := range hosts {
-		all.Go(func() { errs[i] = do(h) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
 
 // name is the host's for people.

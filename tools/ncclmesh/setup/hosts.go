@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
@@ -33,7 +32,7 @@ func Hosts(ctx context.Context, f *fleet.Fleet, hosts []string, r Request) ([]*H
 	for i, name := range hosts {
 		all[i] = &Host{Name: name, call: f.Start(ctx, name, request)}
 	}
-	err := each(all, func(h *Host) error {
+	err := fleet.Each(all, func(_ int, h *Host) error {
 		err := h.call.Next(&h.State)
 		if errors.Is(err, fleet.ErrNoAgent) && f.Push != "" {
 			h.call.Close()
@@ -57,17 +56,6 @@ func Hosts(ctx context.Context, f *fleet.Fleet, hosts []string, r Request) ([]*H
 
 // Close ends the agent. What it does is given up.
 func (h *Host) Close() { h.call.Close() }
-
-// each does something with all hosts at once.
-func each(hosts []*Host, do func(*Host) error) error {
-	errs := make([]error, len(hosts))
-	var all sync.WaitGroup
-	for i, h := range hosts {
-		all.Go(func() { errs[i] = do(h) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
 
 // Todo returns the steps that the agent can do.
 func (h *Host) Todo() []Step {
@@ -93,7 +81,7 @@ func (h *Host) Check(own string) error {
 
 // Apply has all hosts do their steps; own is the plugin's library here, which is sent to those that have none.
 func Apply(hosts []*Host, own string) error {
-	return each(hosts, func(h *Host) error {
+	return fleet.Each(hosts, func(_ int, h *Host) error {
 		todo := h.Todo()
 		if len(todo) == 0 {
 			return h.call.Say(Word{End: true})
