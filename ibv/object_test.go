@@ -70,11 +70,11 @@ func TestQueries(t *testing.T) {
 // The exported query_port gives the first 48 bytes, an extended context all.
 func TestQueryPort(t *testing.T) {
 	common := PortAttr{
-		State: IBV_PORT_ACTIVE, MaxMTU: IBV_MTU_4096, ActiveMTU: IBV_MTU_1024, GIDTblLen: 16, MaxMsgSz: 1 << 30,
-		PkeyTblLen: 1, LID: 7, ActiveWidth: 2, ActiveSpeed: 32, LinkLayer: IBV_LINK_LAYER_ETHERNET,
+		State: IBV_PORT_ACTIVE, ActiveMTU: IBV_MTU_1024, MaxMsgSz: 1 << 30,
+		LID: 7, ActiveWidth: 2, ActiveSpeed: 32, LinkLayer: IBV_LINK_LAYER_ETHERNET,
 	}
 	full := common
-	full.PortCapFlags2, full.ActiveSpeedEx = 0x1234, 256
+	full.ActiveSpeedEx = 256
 	for _, tt := range []struct {
 		name  string
 		flags []string

@@ -4,7 +4,6 @@ package ibv
 
 // enum ibv_gid_type
 const (
-	IBV_GID_TYPE_IB      = 0x0
 	IBV_GID_TYPE_ROCE_V1 = 0x1
 	IBV_GID_TYPE_ROCE_V2 = 0x2
 )
@@ -12,27 +11,20 @@ const (
 // enum ibv_mtu
 const (
 	IBV_MTU_256  = 0x1
-	IBV_MTU_512  = 0x2
 	IBV_MTU_1024 = 0x3
-	IBV_MTU_2048 = 0x4
 	IBV_MTU_4096 = 0x5
 )
 
 // enum ibv_port_state
 const (
-	IBV_PORT_NOP          = 0x0
-	IBV_PORT_DOWN         = 0x1
-	IBV_PORT_INIT         = 0x2
-	IBV_PORT_ARMED        = 0x3
-	IBV_PORT_ACTIVE       = 0x4
-	IBV_PORT_ACTIVE_DEFER = 0x5
+	IBV_PORT_DOWN   = 0x1
+	IBV_PORT_ACTIVE = 0x4
 )
 
 // Link layers of a port
 const (
-	IBV_LINK_LAYER_UNSPECIFIED = 0x0
-	IBV_LINK_LAYER_INFINIBAND  = 0x1
-	IBV_LINK_LAYER_ETHERNET    = 0x2
+	IBV_LINK_LAYER_INFINIBAND = 0x1
+	IBV_LINK_LAYER_ETHERNET   = 0x2
 )
 
 // enum ibv_access_flags
@@ -48,7 +40,6 @@ const (
 // enum ibv_qp_type
 const (
 	IBV_QPT_RC = 0x2
-	IBV_QPT_UC = 0x3
 	IBV_QPT_UD = 0x4
 )
 
@@ -152,7 +143,6 @@ const (
 
 // enum ibv_wc_flags
 const (
-	IBV_WC_GRH      = 0x1
 	IBV_WC_WITH_IMM = 0x2
 )
 

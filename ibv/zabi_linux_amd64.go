@@ -39,21 +39,17 @@ type RecvWR struct {
 
 // WC mirrors struct ibv_wc.
 type WC struct {
-	_            structs.HostLayout
-	WRID         uint64
-	Status       uint32
-	Opcode       uint32
-	VendorErr    uint32
-	ByteLen      uint32
-	Imm          uint32
-	QPNum        uint32
-	SrcQP        uint32
-	WCFlags      uint32
-	PkeyIndex    uint16
-	SLID         uint16
-	SL           byte
-	DLIDPathBits byte
-	_            [2]byte
+	_         structs.HostLayout
+	WRID      uint64
+	Status    uint32
+	Opcode    uint32
+	VendorErr uint32
+	ByteLen   uint32
+	Imm       uint32
+	QPNum     uint32
+	_         [4]byte
+	WCFlags   uint32
+	_         [8]byte
 }
 
 // GlobalRoute mirrors struct ibv_global_route.
@@ -61,7 +57,7 @@ type GlobalRoute struct {
 	_            structs.HostLayout
 	_            [0]uint64 // C alignment
 	DGID         GID
-	FlowLabel    uint32
+	_            [4]byte
 	SGIDIndex    byte
 	HopLimit     byte
 	TrafficClass byte
@@ -70,15 +66,14 @@ type GlobalRoute struct {
 
 // AHAttr mirrors struct ibv_ah_attr.
 type AHAttr struct {
-	_           structs.HostLayout
-	GRH         GlobalRoute
-	DLID        uint16
-	SL          byte
-	SrcPathBits byte
-	StaticRate  byte
-	IsGlobal    byte
-	PortNum     byte
-	_           [1]byte
+	_        structs.HostLayout
+	GRH      GlobalRoute
+	DLID     uint16
+	SL       byte
+	_        [2]byte
+	IsGlobal byte
+	PortNum  byte
+	_        [1]byte
 }
 
 // QPCap mirrors struct ibv_qp_cap.
@@ -93,48 +88,41 @@ type QPCap struct {
 
 // QPAttr mirrors struct ibv_qp_attr.
 type QPAttr struct {
-	_                structs.HostLayout
-	QPState          uint32
-	CurQPState       uint32
-	PathMTU          uint32
-	PathMigState     uint32
-	QKey             uint32
-	RQPSN            uint32
-	SQPSN            uint32
-	DestQPNum        uint32
-	QPAccessFlags    uint32
-	Cap              QPCap
-	AHAttr           AHAttr
-	AltAHAttr        AHAttr
-	PkeyIndex        uint16
-	AltPkeyIndex     uint16
-	EnSQDAsyncNotify byte
-	SQDraining       byte
-	MaxRdAtomic      byte
-	MaxDestRdAtomic  byte
-	MinRnrTimer      byte
-	PortNum          byte
-	Timeout          byte
-	RetryCnt         byte
-	RnrRetry         byte
-	AltPortNum       byte
-	AltTimeout       byte
-	_                [1]byte
-	RateLimit        uint32
-	_                [4]byte
+	_               structs.HostLayout
+	QPState         uint32
+	_               [4]byte
+	PathMTU         uint32
+	_               [8]byte
+	RQPSN           uint32
+	SQPSN           uint32
+	DestQPNum       uint32
+	QPAccessFlags   uint32
+	_               [20]byte
+	AHAttr          AHAttr
+	_               [32]byte
+	PkeyIndex       uint16
+	_               [4]byte
+	MaxRdAtomic     byte
+	MaxDestRdAtomic byte
+	MinRnrTimer     byte
+	PortNum         byte
+	Timeout         byte
+	RetryCnt        byte
+	RnrRetry        byte
+	_               [11]byte
 }
 
 // qpInitAttr mirrors struct ibv_qp_init_attr.
 type qpInitAttr struct {
-	_         structs.HostLayout
-	qpContext uintptr
-	sendCQ    uintptr
-	recvCQ    uintptr
-	srq       uintptr
-	cap       QPCap
-	qpType    uint32
-	sqSigAll  int32
-	_         [4]byte
+	_        structs.HostLayout
+	_        [8]byte
+	sendCQ   uintptr
+	recvCQ   uintptr
+	_        [8]byte
+	cap      QPCap
+	qpType   uint32
+	sqSigAll int32
+	_        [4]byte
 }
 
 // ECE mirrors struct ibv_ece.
@@ -148,29 +136,16 @@ type ECE struct {
 // DeviceAttr mirrors struct ibv_device_attr.
 type DeviceAttr struct {
 	_               structs.HostLayout
-	FWVer           [64]byte
-	NodeGUID        uint64
-	SysImageGUID    uint64
-	MaxMRSize       uint64
-	PageSizeCap     uint64
-	VendorID        uint32
-	VendorPartID    uint32
-	HWVer           uint32
-	MaxQP           int32
+	_               [0]uint64 // C alignment
+	_               [112]byte
 	MaxQPWR         int32
-	DeviceCapFlags  uint32
-	MaxSGE          int32
-	MaxSGERd        int32
-	MaxCQ           int32
+	_               [16]byte
 	MaxCQE          int32
-	MaxMR           int32
-	MaxPD           int32
+	_               [8]byte
 	MaxQPRdAtom     int32
 	_               [8]byte
 	MaxQPInitRdAtom int32
-	_               [64]byte
-	MaxPkeys        uint16
-	LocalCAAckDelay byte
+	_               [67]byte
 	PhysPortCnt     byte
 	_               [4]byte
 }
@@ -179,28 +154,18 @@ type DeviceAttr struct {
 type PortAttr struct {
 	_             structs.HostLayout
 	State         uint32
-	MaxMTU        uint32
+	_             [4]byte
 	ActiveMTU     uint32
-	GIDTblLen     int32
-	PortCapFlags  uint32
+	_             [8]byte
 	MaxMsgSz      uint32
-	BadPkeyCntr   uint32
-	QKeyViolCntr  uint32
-	PkeyTblLen    uint16
+	_             [10]byte
 	LID           uint16
-	SMLID         uint16
-	LMC           byte
-	MaxVLNum      byte
-	SMSL          byte
-	SubnetTimeout byte
-	InitTypeReply byte
+	_             [7]byte
 	ActiveWidth   byte
 	ActiveSpeed   byte
-	PhysState     byte
+	_             [1]byte
 	LinkLayer     byte
-	Flags         byte
-	PortCapFlags2 uint16
-	_             [2]byte
+	_             [5]byte
 	ActiveSpeedEx uint32
 	_             [72]byte
 }
@@ -237,8 +202,7 @@ type cQP struct {
 	_     [0]uint64 // C alignment
 	_     [52]byte
 	qpNum uint32
-	state uint32
-	_     [100]byte
+	_     [104]byte
 }
 
 // cCompChannel mirrors struct ibv_comp_channel.

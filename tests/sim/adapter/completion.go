@@ -234,7 +234,7 @@ func (q *compQueue) purge(of *queuePair) {
 func spoil(wc *ibv.WC, r *rand.Rand) {
 	junk := r.Uint64()
 	wc.Opcode, wc.ByteLen, wc.Imm = uint32(junk)|1<<31, uint32(junk>>32)|1, uint32(junk>>16)
-	wc.SrcQP, wc.WCFlags, wc.VendorErr = uint32(junk>>8), uint32(junk>>24), 0x99
+	wc.WCFlags, wc.VendorErr = uint32(junk>>24), 0x99
 }
 
 // A waiter waits for channels of a process.

@@ -165,10 +165,8 @@ func (p *Process) QueryDevice(ctx uintptr, attr *ibv.DeviceAttr) syscall.Errno {
 	}
 	l := &d.limits
 	*attr = ibv.DeviceAttr{
-		MaxMRSize: 1 << 62, PageSizeCap: 1 << 12,
-		MaxQP: int32(l.QPs), MaxQPWR: int32(l.QPWR), MaxSGE: int32(l.SGE), MaxSGERd: int32(l.SGE), MaxCQ: int32(l.CQs),
-		MaxCQE: int32(l.CQE), MaxMR: int32(l.MRs), MaxPD: int32(l.PDs), MaxQPRdAtom: int32(l.Reads), MaxQPInitRdAtom: int32(l.Reads),
-		MaxPkeys: 1, PhysPortCnt: byte(len(d.ports)),
+		MaxQPWR: int32(l.QPWR), MaxCQE: int32(l.CQE), MaxQPRdAtom: int32(l.Reads), MaxQPInitRdAtom: int32(l.Reads),
+		PhysPortCnt: byte(len(d.ports)),
 	}
 	return 0
 }
@@ -192,15 +190,14 @@ func (p *Process) QueryPort(ctx uintptr, num uint8, attr *ibv.PortAttr) syscall.
 		return errno
 	}
 	*attr = ibv.PortAttr{
-		State: ibv.IBV_PORT_DOWN, PhysState: 3, MaxMTU: ibv.IBV_MTU_4096, ActiveMTU: port.config.MTU,
-		GIDTblLen: int32(len(port.config.GIDs)), MaxMsgSz: uint32(port.device.limits.MsgSize), PkeyTblLen: 1,
+		State: ibv.IBV_PORT_DOWN, ActiveMTU: port.config.MTU, MaxMsgSz: uint32(port.device.limits.MsgSize),
 		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET, ActiveWidth: 2, ActiveSpeed: 32,
 	}
 	if port.active() {
-		attr.State, attr.PhysState = ibv.IBV_PORT_ACTIVE, 5
+		attr.State = ibv.IBV_PORT_ACTIVE
 	}
 	if port.config.LID != 0 {
-		attr.LinkLayer, attr.LID, attr.SMLID = ibv.IBV_LINK_LAYER_INFINIBAND, port.config.LID, 1
+		attr.LinkLayer, attr.LID = ibv.IBV_LINK_LAYER_INFINIBAND, port.config.LID
 	}
 	return 0
 }

@@ -131,7 +131,7 @@ func (q *queuePair) execute(p *packet) {
 	}
 	q.expected, q.refusedOnce = plus(q.expected, p.count), false
 	if p.last && (isSend(p.opcode) || withImm(p.opcode)) {
-		wc := ibv.WC{Opcode: ibv.IBV_WC_RECV, ByteLen: uint32(p.length), SrcQP: p.from}
+		wc := ibv.WC{Opcode: ibv.IBV_WC_RECV, ByteLen: uint32(p.length)}
 		if withImm(p.opcode) {
 			wc.Opcode = ibv.IBV_WC_RECV_RDMA_WITH_IMM
 		}
