@@ -35,6 +35,10 @@
 //
 //	where a lane's weight is decided          path, share.go
 //	where a lane's state changes              lane, state.go
+//	why a lane was taken out of service       Lane.Why in lane, state.go; drain.go in conn sets it and logs it
+//	what a duplicate part does                conn, incoming.go
+//	what deregistering used memory does       Conn.DeregMR in conn, region.go
+//	which lock guards a field                 the mutex is above its fields; order and exceptions are below
 //	what follows a completion with an error   lane/verbs, completion.go; then events.go and drain.go in conn
 //	what is resent after a lane fails         conn/failover; then failover.go in conn; of puts and signals putlost.go
 //	where lost lanes are replaced             repair.go; the lanes join by conn's join.go

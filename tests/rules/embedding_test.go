@@ -75,3 +75,36 @@ func directory(f *ast.File, name string) string {
 	}
 	return ""
 }
+
+// Each package of a kind of lane says which of its types are the port, the domain and the carrier, so that the compiler names a method that
+// one of them lacks where the type is, and a reader finds them.
+func TestKindsOfLanesAssertTheirInterfaces(t *testing.T) {
+	const kinds = "transport/lane/"
+	asserted := map[string]map[string]bool{} // by directory, the interfaces of package lane
+	eachOfPlugin(t, func(dir string, _ *token.FileSet, f *ast.File) {
+		if !strings.HasPrefix(dir, kinds) {
+			return
+		}
+		if asserted[dir] == nil {
+			asserted[dir] = map[string]bool{}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if v, ok := n.(*ast.ValueSpec); ok && v.Names[0].Name == "_" {
+				if of, ok := v.Type.(*ast.SelectorExpr); ok {
+					asserted[dir][of.Sel.Name] = true
+				}
+			}
+			return true
+		})
+	})
+	if len(asserted) < 3 {
+		t.Fatalf("found %d packages below %s, which are too few", len(asserted), kinds)
+	}
+	for dir, all := range asserted {
+		for _, name := range []string{"Port", "Domain", "Carrier"} {
+			if !all[name] {
+				t.Errorf("%s does not say which type is its lane.%s: write `var _ lane.%s = (*type)(nil)`", dir, name, name)
+			}
+		}
+	}
+}

@@ -74,7 +74,6 @@ func (s *Space) RegisterDMABuf(kind lane.MemoryKind, addr, length uintptr, offse
 type memory interface {
 	RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
 	RegDmaBufMR(kind lane.MemoryKind, addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
-	DeregMR(*lane.Region) error
 }
 
 // register gives a window a number, and binds it to all peers.

@@ -123,7 +123,7 @@ func (t *turn) register() error {
 		if rank == t.rank {
 			continue
 		}
-		err := errors.Join(t.own.in(t.sends[rank]), t.own.in(t.recvs[rank]), t.other.in(t.recvs[rank]))
+		err := errors.Join(t.own.in(&t.sends[rank].Conn), t.own.in(&t.recvs[rank].Conn), t.other.in(&t.recvs[rank].Conn))
 		if err != nil {
 			return err
 		}

@@ -45,13 +45,7 @@ func await(ctx context.Context, f func() (bool, error)) error {
 // memory is a buffer that both halves of connections may use. It lies outside the Go heap.
 type memory struct {
 	*ibv.Memory
-	regions map[registrar]*lane.Region
-}
-
-// registrar is a half of a connection.
-type registrar interface {
-	RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
-	DeregMR(*lane.Region) error
+	regions map[*conn.Conn]*lane.Region
 }
 
 func newMemory(bytes int) (*memory, error) {
@@ -59,11 +53,11 @@ func newMemory(bytes int) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memory{m, map[registrar]*lane.Region{}}, nil
+	return &memory{m, map[*conn.Conn]*lane.Region{}}, nil
 }
 
 // in registers the memory with a connection.
-func (m *memory) in(c registrar) error {
+func (m *memory) in(c *conn.Conn) error {
 	r, err := c.RegMR(lane.HostMemory, m.Addr(), uintptr(m.Len()))
 	if err == nil {
 		m.regions[c] = r
@@ -86,14 +80,14 @@ func (m *memory) free() error {
 // sendPart and recvPart begin to move bytes of the memory.
 func (m *memory) sendPart(ctx context.Context, s *conn.Sender, off, n int) (q *conn.Request, err error) {
 	err = await(ctx, func() (bool, error) {
-		q, err = s.Isend(m.Addr()+uintptr(off), n, 0, m.regions[s])
+		q, err = s.Isend(m.Addr()+uintptr(off), n, 0, m.regions[&s.Conn])
 		return q != nil, err
 	})
 	return q, err
 }
 
 func (m *memory) recvPart(ctx context.Context, r *conn.Receiver, off, n int) (q *conn.Request, err error) {
-	buffers := []conn.Buffer{{Addr: m.Addr() + uintptr(off), Size: n, Region: m.regions[r]}}
+	buffers := []conn.Buffer{{Addr: m.Addr() + uintptr(off), Size: n, Region: m.regions[&r.Conn]}}
 	err = await(ctx, func() (bool, error) {
 		q, err = r.Irecv(buffers)
 		return q != nil, err

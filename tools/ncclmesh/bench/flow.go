@@ -102,7 +102,7 @@ func (a *agent) connect(ctx context.Context, r *run) (c *connections, err error)
 }
 
 // slots are the buffers of a flow's messages, one for each under way.
-func slots(bytes int, c registrar) (*memory, error) {
+func slots(bytes int, c *conn.Conn) (*memory, error) {
 	m, err := newMemory(outstanding * bytes)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func slots(bytes int, c registrar) (*memory, error) {
 // sendFor sends messages until the time is up, and then an empty one, and counts what was
 // delivered after the warm-up.
 func sendFor(ctx context.Context, s *conn.Sender, r *run) (f flow, err error) {
-	m, err := slots(r.Bytes, s)
+	m, err := slots(r.Bytes, &s.Conn)
 	if err != nil {
 		return f, err
 	}
@@ -165,7 +165,7 @@ func sendFor(ctx context.Context, s *conn.Sender, r *run) (f flow, err error) {
 
 // recvAll receives messages until an empty one, and looks at what the last of them hold.
 func recvAll(ctx context.Context, s *conn.Receiver, r *run) (f flow, err error) {
-	m, err := slots(r.Bytes, s)
+	m, err := slots(r.Bytes, &s.Conn)
 	if err != nil {
 		return f, err
 	}
@@ -206,11 +206,11 @@ func (c *connections) latency(ctx context.Context, r *run) (flows map[string]flo
 		return nil, errors.New("a latency is between one flow each way")
 	}
 	s, t := c.sends[0], c.recvs[0]
-	m, err := slots(r.Bytes, s)
+	m, err := slots(r.Bytes, &s.Conn)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.in(t); err != nil {
+	if err := m.in(&t.Conn); err != nil {
 		return nil, errors.Join(err, m.free())
 	}
 	defer func() { err = errors.Join(err, m.free()) }()

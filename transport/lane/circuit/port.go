@@ -27,7 +27,11 @@ type Port struct {
 	opts Options
 }
 
-var _ lane.Port = (*Port)(nil)
+var (
+	_ lane.Port    = (*Port)(nil)
+	_ lane.Domain  = (*domain)(nil)
+	_ lane.Carrier = (*carrier)(nil)
+)
 
 // NewPort creates the port for circuits of an RDMA port, which must outlive it.
 func NewPort(p *verbs.Port, o Options) *Port { return &Port{Port: p, opts: o} }

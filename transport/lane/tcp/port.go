@@ -31,7 +31,12 @@ type Port struct {
 	opts Options
 }
 
-var _ lane.Port = (*Port)(nil)
+var (
+	_ lane.Port         = (*Port)(nil)
+	_ lane.Domain       = (*domain)(nil)
+	_ lane.Carrier      = (*socket)(nil)
+	_ lane.EagerMatcher = (*socket)(nil)
+)
 
 // NewPort creates the port of an interface; index is its number among the node's ports.
 func NewPort(t topology.Port, index uint8, o Options) *Port {

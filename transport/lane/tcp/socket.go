@@ -76,8 +76,6 @@ type socket struct {
 	silence   sock.Silence // how long the peer has not answered
 }
 
-var _ lane.Carrier = (*socket)(nil)
-
 // socketMemory holds the data structures whose addresses are passed to system calls, beside user buffers. A
 // field that a lane does not use costs address space only, because its pages are never touched.
 type socketMemory struct {

@@ -70,7 +70,12 @@ type Port struct {
 	queues  map[uint32]*lane.Lane // by number of the queue pair
 }
 
-var _ lane.Port = (*Port)(nil)
+var (
+	_ lane.Port         = (*Port)(nil)
+	_ lane.Domain       = (*domain)(nil)
+	_ lane.Carrier      = (*queuePair)(nil)
+	_ lane.Registration = (*holder)(nil)
+)
 
 // Open opens the device of port t. index is the port's number among the node's ports.
 func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Options) (_ *Port, err error) {

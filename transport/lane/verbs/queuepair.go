@@ -60,8 +60,6 @@ type queuePair struct {
 	recv []ibv.RecvWR
 }
 
-var _ lane.Carrier = (*queuePair)(nil)
-
 type probeState uint8
 
 const (
