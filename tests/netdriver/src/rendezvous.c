@@ -247,6 +247,19 @@ bool rendezvous_lost(struct rendezvous *rv, int wait_ms)
 	return true;
 }
 
+bool rendezvous_survivors(struct rendezvous *rv)
+{
+	char bytes[2] = { 0 }; /* of rank 0: that a rank is lost, and that all others have come */
+
+	if (rv->rank)
+		return move(rv->peers[0], bytes, 1, true) && move(rv->peers[0], bytes, sizeof bytes, false);
+	for (int r = 1; r < rv->nranks; r++)
+		move(rv->peers[r], bytes, 1, false);
+	for (int r = 1; r < rv->nranks; r++)
+		move(rv->peers[r], bytes, 1, true);
+	return true;
+}
+
 void rendezvous_forget(struct rendezvous *rv)
 {
 	for (int r = 0; r < rv->nranks; r++) {

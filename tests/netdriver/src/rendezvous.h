@@ -32,8 +32,12 @@ long rendezvous_sum(struct rendezvous *rv, long own);
 long rendezvous_from_root(struct rendezvous *rv, long own);
 
 /* rendezvous_lost waits up to wait_ms for a rank to vanish; true when one has. Rank 0 tells the
- * others, so no exchange may follow. */
+ * others, so no exchange may follow, but rendezvous_survivors. */
 bool rendezvous_lost(struct rendezvous *rv, int wait_ms);
+
+/* rendezvous_survivors waits, once after rendezvous_lost was true, until all ranks that live have called it.
+ * It returns false at once if rank 0, through which they meet, is the one that is lost. */
+bool rendezvous_survivors(struct rendezvous *rv);
 
 /* rendezvous_gone looks, without waiting or telling, whether a rank has closed its connection. */
 bool rendezvous_gone(struct rendezvous *rv);

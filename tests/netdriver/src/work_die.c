@@ -16,7 +16,7 @@
 #include "watchdog.h"
 #include "work.h"
 
-/* Survivors stay connected this long after the end, so that none hears of another's leaving. */
+/* Without rank 0 the survivors cannot meet. They then stay connected this long, so that none hears of another's leaving. */
 static const uint64_t linger_ns = 500000000u;
 
 struct mortal {
@@ -176,7 +176,8 @@ _Noreturn void work_die(struct job *job)
 	atomic_store(&death_ns, now_ns());
 	for (int k = 0; k < job->opt.comms; k++)
 		worker_wait(&job->comms[k].progress);
-	nanosleep(&(struct timespec){.tv_nsec = (long)linger_ns}, NULL);
+	if (!rendezvous_survivors(&job->rv))
+		nanosleep(&(struct timespec){.tv_nsec = (long)linger_ns}, NULL);
 	for (int k = 0; k < job->opt.comms; k++)
 		for (int i = 0; i < 2 * job->opt.nranks; i++) {
 			double ms = judge_stream(&mortals[k], i);
