@@ -22,13 +22,14 @@ const (
 	Packages = "packages" // dpkg, rpm, and netplan
 	Systemd  = "systemd"  // systemd-analyze; not part of "all"
 	NCCL     = "nccl"     // Debian's package of NCCL, from its archive
+	Clone    = "clone"    // git, and a clone of the repository; not part of "all"
 	Lab      = "lab"      // virtual machines; not part of "all"
 	GPU      = "gpu"      // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
 	Time     = "time"     // the time for everything, which FULL=1 takes; not part of "all"
 )
 
 // named are those that "all" does not stand for.
-var named = []string{Systemd, Lab, GPU, Time}
+var named = []string{Systemd, Clone, Lab, GPU, Time}
 
 // Tools ends a test as Skip does, for want of what, where programs, or files with an
 // absolute path, are not installed.

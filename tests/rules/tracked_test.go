@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // Git tracks what people have written, and no program that a build has left behind.
@@ -15,7 +17,7 @@ func TestNoProgramIsTracked(t *testing.T) {
 	list.Dir = root(t)
 	out, err := list.Output()
 	if err != nil {
-		t.Skipf("not in a clone of the repository: %v: %v", list, err)
+		require.Skip(t, require.Clone, list.String()+": "+err.Error())
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		f, err := os.Open(filepath.Join(root(t), name))
