@@ -113,6 +113,9 @@ func (r *Rank) end() error {
 // call makes a call of the plugin. It fails when the call fails, and when virtual time passes during the call, unless the process
 // was stopped within it.
 func (r *Rank) call(what string, f func() ncclnet.Result) error {
+	going := make(chan struct{}) // the goroutine may have woken from a pause within the process, while the process is stopped
+	r.Process.Gate.Pass(func() { close(going) })
+	<-going
 	before, stops := r.world.Bus.Now(), r.Process.Gate.Times()
 	result := f()
 	if passed := r.world.Bus.Now() - before; passed > 0 && r.Process.Gate.Times() == stops {
