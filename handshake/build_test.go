@@ -36,11 +36,11 @@ func TestAnotherVersionNamesItsBuild(t *testing.T) {
 	old := unhex(t, "4e4d 01 81 00000030 101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f")
 	later := func(b []byte) []byte {
 		b = bytes.Clone(b)
-		b[2], b[3] = 10, 0xee // of a type that is not known today
+		b[2], b[3] = 11, 0xee // of a type that is not known today
 		copy(b[setupHeader:], "9.9+gfeed\x00\x00\x00\x00")
 		return b
 	}
-	const both = "protocol version 10 (build 9.9+gfeed), this side speaks version 9 (build 1.0-dev)"
+	const both = "protocol version 11 (build 9.9+gfeed), this side speaks version 10 (build 1.0-dev)"
 	tests := []struct {
 		name string
 		read func(io.Reader) ([]byte, error)
@@ -52,7 +52,7 @@ func TestAnotherVersionNamesItsBuild(t *testing.T) {
 		{"reject", ReadHello, later(Reject(RejectVersion)), both},
 		{"reject for a welcome", ReadWelcome, later(Reject(RejectVersion)), both},
 		{"version 1", ReadChallenge, old, "protocol version 1 (an older build), this side"},
-		{"no build", ReadChallenge, later(challenge)[:20], "protocol version 10 (an unknown build), this side"},
+		{"no build", ReadChallenge, later(challenge)[:20], "protocol version 11 (an unknown build), this side"},
 	}
 	for _, tt := range tests {
 		_, err := tt.read(bytes.NewReader(tt.in))

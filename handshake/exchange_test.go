@@ -81,7 +81,7 @@ func TestExchangeGolden(t *testing.T) {
 			t.Fatalf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	check("challenge", append(unhex(t, "4e4d 09 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
+	check("challenge", append(unhex(t, "4e4d 0a 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
 
 	d, err := NewDialler(process, challenge, nil)
 	if err != nil {
@@ -110,7 +110,7 @@ func TestExchangeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := unhex(t, goldenHello)
-	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 09 82 000001")...), byte(len(body)+32-256))
+	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 0a 82 000001")...), byte(len(body)+32-256))
 	said = append(said, body...)
 	check("hello", append(append([]byte{}, said[len(challenge):]...), mac("ncclmesh hello", said)...), hello)
 
@@ -130,7 +130,7 @@ func TestExchangeGolden(t *testing.T) {
 	}
 	body = unhex(t, goldenWelcome)
 	start := len(said)
-	said = append(append(append(said, unhex(t, "4e4d 09 83 000000")...), byte(len(body)+32)), body...)
+	said = append(append(append(said, unhex(t, "4e4d 0a 83 000000")...), byte(len(body)+32)), body...)
 	check("welcome", append(append([]byte{}, said[start:]...), mac("ncclmesh welcome", said)...), welcome)
 
 	answer, dkeys, err := d.HearWelcome(welcome)

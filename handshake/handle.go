@@ -10,7 +10,7 @@ const (
 	// Magic opens every handle and every message of the exchange.
 	Magic = 0x4e4d // "NM"
 	// Version is the version of the whole protocol. Both sides must have the same.
-	Version = 9
+	Version = 10
 
 	// HandleSize is NCCL_NET_HANDLE_MAXSIZE.
 	HandleSize = 128

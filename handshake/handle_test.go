@@ -47,7 +47,7 @@ func testHandle() Handle {
 }
 
 const goldenHandle = `
-	4e4d 09 00 1234 a1a2a3a4
+	4e4d 0a 00 1234 a1a2a3a4
 	101112131415161718191a1b1c1d1e1f
 	202122232425262728292a2b2c2d2e2f
 	0000000000000000
@@ -179,8 +179,8 @@ func TestHandleOfAnotherVersion(t *testing.T) {
 		version uint8
 		want    string
 	}{
-		{1, "handle: protocol version 1 (an older build), this side speaks version 9 (build 1.0-dev): install the same plugin on every node"},
-		{10, "handle: protocol version 10 (build 3.1+gabc), this side speaks version 9 (build 1.0-dev): install the same plugin on every node"},
+		{1, "handle: protocol version 1 (an older build), this side speaks version 10 (build 1.0-dev): install the same plugin on every node"},
+		{11, "handle: protocol version 11 (build 3.1+gabc), this side speaks version 10 (build 1.0-dev): install the same plugin on every node"},
 	}
 	for _, tt := range tests {
 		h := testHandle()

@@ -18,9 +18,9 @@ var (
 )
 
 const (
-	goldenQuery      = "4e4d 09 87 00000057" // and the ids, by TestNeighbourGolden
+	goldenQuery      = "4e4d 0a 87 00000057" // and the ids, by TestNeighbourGolden
 	goldenQueryEnd   = "03 0004 70726576"
-	goldenAnswer     = "4e4d 09 88 00000061"
+	goldenAnswer     = "4e4d 0a 88 00000061"
 	goldenAnswerEnd  = "beef 07 000b 656e7031733066306e7030 01"
 	neighboursSecret = "ncclmesh neighbours"
 )

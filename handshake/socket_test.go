@@ -30,7 +30,7 @@ func TestLaneGolden(t *testing.T) {
 	if got := resume.LaneKey(); !bytes.Equal(key, got[:]) {
 		t.Fatalf("lane key %x, want %x", got[:], key)
 	}
-	said := unhex(t, "4e4d 09 85 00000035 808182838485868788898a8b8c8d8e8f c1c2c3c4 05")
+	said := unhex(t, "4e4d 0a 85 00000035 808182838485868788898a8b8c8d8e8f c1c2c3c4 05")
 	tokens := unhex(t, "0102030405060708 1112131415161718")
 
 	hello, err := LaneHello(Key(key), testLane, testTokens)
@@ -42,7 +42,7 @@ func TestLaneGolden(t *testing.T) {
 		t.Errorf("hello (-want +got):\n%s", diff)
 	}
 	welcome := LaneWelcome(Key(key), hello, testTokens)
-	want = append(unhex(t, "4e4d 09 86 00000020"), mac(key, "ncclmesh lane welcome", string(said), string(tokens))...)
+	want = append(unhex(t, "4e4d 0a 86 00000020"), mac(key, "ncclmesh lane welcome", string(said), string(tokens))...)
 	if diff := cmp.Diff(hex.EncodeToString(want), hex.EncodeToString(welcome[:])); diff != "" {
 		t.Errorf("welcome (-want +got):\n%s", diff)
 	}

@@ -290,6 +290,7 @@ func (s *Sender) resendPart(req *Request, k int) bool {
 		Request: req.index, Grant: &g, Region: req.subs[0].region, Size: int(q.sizes[k]),
 		Imm: lane.Imm{Slot: lane.SlotOf(req.seq), Sub: q.sub, Part: uint8(k), Last: q.Last, Again: true},
 	}
+	p.Imm.Brief, p.Imm.Number = s.briefOf(req)
 	for i := range k {
 		p.Offset += uint64(q.sizes[i])
 	}

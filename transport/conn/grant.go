@@ -167,6 +167,9 @@ func (s outgoing) Delivered(l *lane.Lane, request, part int) {
 		return
 	}
 	req := &s.requests[request]
+	if s.puts != nil && s.puts.signals[request].carries {
+		s.carriedDelivered(l, &s.puts.signals[request])
+	}
 	size := int(req.sent.sizes[part])
 	l.Backlog -= int64(size)
 	l.Delivered++

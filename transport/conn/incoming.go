@@ -22,13 +22,16 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	}
 	l.Parts.Add(1)
 	var m lane.Imm
-	req, s := r.outstanding(l, v, &m)
+	req, s := r.outstanding(l, v, &m, m.Decode(v))
 	switch {
 	case s == nil:
 		return
 	case s.seen&(1<<m.Part) != 0:
 		r.failImmediate(l, v, "that part has arrived before")
 		return
+	case s.brief: // the bytes are in a window
+		l.Bytes.Add(uint64(size))
+		size = 0
 	case int64(s.size)+size > int64(s.capacity):
 		r.failImmediate(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
 		return
@@ -71,12 +74,15 @@ func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 		return r.placePut(l, id, offset, size)
 	}
 	var m lane.Imm
-	req, s := r.outstanding(l, v, &m)
+	req, s := r.outstanding(l, v, &m, m.DecodePlaced(v, offset))
 	switch {
 	case s == nil:
 		return 0, nil, false
 	case m.Writes != 0:
 		r.failImmediate(l, v, "plain writes of a part that is placed here")
+		return 0, nil, false
+	case m.Brief && size > 0:
+		r.failImmediate(l, v, fmt.Sprintf("%d bytes of a brief signal that are placed here", size))
 		return 0, nil, false
 	case (s.begun|s.seen)&(1<<m.Part) != 0:
 		r.failImmediate(l, v, "that part has begun before")
@@ -84,6 +90,7 @@ func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	case s.deregistered && size > 0:
 		r.Fail(r.explainWithdrawn(fmt.Errorf("%v: %d bytes", l, size)))
 		return 0, nil, false
+	case m.Brief: // it is empty
 	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
 		r.failImmediate(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
 		return 0, nil, false
@@ -95,10 +102,9 @@ func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	return s.addr + uintptr(offset), s.region, true
 }
 
-// outstanding decodes an immediate into m and returns the receive and sub-receive that it names. If there is
-// none it fails the connection and returns nil.
-func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *sub) {
-	ok := m.Decode(v)
+// outstanding returns the receive and sub-receive that an immediate m, decoded from v, names; ok says that it is
+// well-formed. If there is none it fails the connection and returns nil.
+func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm, ok bool) (*Request, *sub) {
 	req := &r.requests[m.Slot]
 	switch {
 	case !ok:
@@ -110,10 +116,20 @@ func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *
 	case int(m.Sub) >= req.n:
 		r.failImmediate(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
 		return nil, nil
+	case m.Brief && !r.standing:
+		r.failImmediate(l, v, "a brief signal for a receive that takes messages")
+		return nil, nil
 	}
 	s := &req.subs[m.Sub]
+	if s.brief && s.begun&^s.seen&(1<<m.Part) != 0 { // Place has seen by the offset that the part belongs to a brief signal
+		m.BecomeBrief()
+	}
 	if s.seen|s.begun == 0 {
-		s.last = m.Last
+		s.last, s.brief, s.number = m.Last, m.Brief, m.Number
+	}
+	if s.brief != m.Brief || s.number != m.Number {
+		r.failImmediate(l, v, "parts of different signals")
+		return nil, nil
 	}
 	if s.last != m.Last {
 		r.failImmediate(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))

@@ -13,8 +13,8 @@ import (
 
 // A put writes bytes into a window of the receiver without a grant: see [Window]. It is split over the lanes as a
 // message is. Over queue pairs its parts are plain writes, of which the receiver learns nothing; other carriers place
-// them as parts of messages. A signal is a message that tells the receiver of puts: see Signal. putlost.go says what
-// becomes of both when a lane fails.
+// them as parts of messages. A signal is a message that tells the receiver of puts: see Signal, and BriefSignal, whose
+// parts can carry the bytes of a put. putlost.go says what becomes of both when a lane fails.
 
 // MaxPut is the most bytes of one put.
 const MaxPut = 1 << 30
@@ -93,16 +93,10 @@ type put struct {
 	remaining uint32       // a bit for each part that is not delivered
 	lost      uint32       // a bit for each part that is to be sent again
 	again     uint32       // a bit for each part that was lost at some time
+	carried   uint32       // a bit for each part whose delivery that of a brief signal on its lane will show: see brief.go
 	lanes     [lane.MaxParts]uint8
 	sizes     [lane.MaxParts]uint32
 	numbers   [lane.MaxParts]uint64 // number of each part's last posting
-}
-
-// signal is what a sender knows of an outstanding signal beside its request.
-type signal struct {
-	active bool
-	owner  uint64
-	posted uint64 // number of its first posting
 }
 
 // newPuts returns an account without puts.
@@ -180,23 +174,24 @@ func (s *Sender) agreeToEnd(w *RemoteWindow) {
 	}
 }
 
-// Put writes size bytes at addr, which lie in g, to an offset of a window. It returns false without an error if that
-// cannot begin now; the caller then tries again. ProgressPuts reports, with the owner's number, when the bytes are in
-// the receiver's memory.
-func (s *Sender) Put(w *RemoteWindow, offset uint64, addr uintptr, size int, g *lane.Region, owner uint64) (begun bool, err error) {
+// Put describes a put: Size bytes at Addr, which lie in Region, go to an offset of a window.
+type Put struct {
+	Window *RemoteWindow
+	Offset uint64
+	Addr   uintptr
+	Size   int
+	Region *lane.Region
+	Owner  uint64 // the owner's number
+}
+
+// Put begins a put. It returns false without an error if that cannot begin now; the caller then tries again.
+// ProgressPuts reports, with the owner's number, when the bytes are in the receiver's memory.
+func (s *Sender) Put(b *Put) (begun bool, err error) {
 	if !s.TryLock() {
 		return false, nil
 	}
 	defer s.Unlock()
-	switch {
-	case size < 1 || size > MaxPut || !g.Covers(addr, size):
-		return false, fmt.Errorf("%w: %v: put of %d bytes at %#x is outside the registered memory, or not 1 to %d bytes", fault.ErrUsage, s, size, addr, MaxPut)
-	case offset > w.Size || uint64(size) > w.Size-offset:
-		return false, fmt.Errorf("%w: %v: put of %d bytes at %d into window %d of %s, which has %d bytes", fault.ErrUsage, s, size, offset, w.ID, s.Session.Name(), w.Size)
-	case w.Gone():
-		return false, s.goneError(w)
-	}
-	if err := s.checkUsable("put"); err != nil {
+	if err := s.checkPut(b); err != nil {
 		return false, err
 	}
 	t := s.puts
@@ -205,7 +200,7 @@ func (s *Sender) Put(w *RemoteWindow, offset uint64, addr uintptr, size int, g *
 		s.poll()
 		return false, s.Ended()
 	}
-	n, which := s.cut(size, &w.grant)
+	n, which := s.cut(b.Size, &b.Window.grant)
 	if n == 0 { // no lane is in service for which the window has a key
 		return false, nil
 	}
@@ -215,14 +210,41 @@ func (s *Sender) Put(w *RemoteWindow, offset uint64, addr uintptr, size int, g *
 			return false, err
 		}
 	}
-	s.pending++
-	g.InUse++
-	p.active, p.err, p.owner, p.window, p.region, p.addr, p.offset = true, nil, owner, w, g, addr, offset
-	p.last, p.remaining, p.lost, p.again = uint8(n-1), 1<<n-1, 0, 0
+	s.startPut(b, n)
 	s.postPut(p)
-	t.next = (t.next + 1) % putWindow
-	s.Count.Bytes.Add(uint64(size))
 	return true, nil
+}
+
+// checkPut returns an error if a put cannot be meant, or the connection has ended.
+//
+// Preconditions: s is locked.
+func (s *Sender) checkPut(b *Put) error {
+	w := b.Window
+	switch {
+	case b.Size < 1 || b.Size > MaxPut || !b.Region.Covers(b.Addr, b.Size):
+		return fmt.Errorf("%w: %v: put of %d bytes at %#x is outside the registered memory, or not 1 to %d bytes", fault.ErrUsage, s, b.Size, b.Addr, MaxPut)
+	case b.Offset > w.Size || uint64(b.Size) > w.Size-b.Offset:
+		return fmt.Errorf("%w: %v: put of %d bytes at %d into window %d of %s, which has %d bytes", fault.ErrUsage, s, b.Size, b.Offset, w.ID, s.Session.Name(), w.Size)
+	case w.Gone():
+		return s.goneError(w)
+	}
+	return s.checkUsable("put")
+}
+
+// startPut makes the next put of the account outstanding, in n parts, which the caller posts.
+//
+// Preconditions: s is locked, and that put is free.
+func (s *Sender) startPut(b *Put, n int) *put {
+	t := s.puts
+	p := &t.all[t.next]
+	t.next = (t.next + 1) % putWindow
+	s.pending++
+	s.posted++
+	b.Region.InUse++
+	p.active, p.err, p.owner, p.window, p.region, p.addr, p.offset = true, nil, b.Owner, b.Window, b.Region, b.Addr, b.Offset
+	p.posted, p.last, p.remaining, p.lost, p.again, p.carried = s.posted, uint8(n-1), 1<<n-1, 0, 0, 0
+	s.Count.Bytes.Add(uint64(b.Size))
+	return p
 }
 
 // goneError returns the error of an operation on a window that has ended.
@@ -232,8 +254,6 @@ func (s *Sender) goneError(w *RemoteWindow) error {
 
 // postPut posts the parts of a put, as cut has divided it.
 func (s *Sender) postPut(p *put) {
-	s.posted++
-	p.posted = s.posted
 	k := 0
 	for i, l := range s.lanes {
 		b := s.split[i]
@@ -258,7 +278,8 @@ func (s *Sender) sendPutPart(l *lane.Lane, p *put, k int) {
 	}
 	q.Request, q.Grant, q.Region, q.Window = putBase+p.index, &p.window.grant, p.region, p.window.ID
 	q.Local, q.Offset, q.Size = p.addr+uintptr(skip), p.offset+skip, int(p.sizes[k])
-	q.Imm = lane.Imm{Part: uint8(k), Last: p.last}
+	q.Imm.Part, q.Imm.Last, q.Imm.Brief = uint8(k), p.last, false
+	q.Inline = p.region.Kind == lane.HostMemory
 	if l.Backlog == 0 && s.measured(l) {
 		s.startMeasure(l, q.Size)
 	}
@@ -328,8 +349,9 @@ func (s *Sender) ProgressPuts(done func(owner uint64, err error)) (moved bool, e
 	for ; t.some > 0 && s.requests[t.order[t.first]].done; t.some-- {
 		r := &s.requests[t.order[t.first]]
 		t.first = (t.first + 1) % lane.Window
-		owner := t.signals[r.index].owner
-		t.signals[r.index].active = false
+		x := &t.signals[r.index]
+		owner := x.owner
+		x.active, x.carries = false, false
 		if r.trace != nil {
 			r.notifyWatch(true)
 		}
@@ -338,133 +360,13 @@ func (s *Sender) ProgressPuts(done func(owner uint64, err error)) (moved bool, e
 		s.recycle(r)
 		done(owner, nil)
 	}
+	if moved && !t.all[t.next].active { // both reads bring into the processor's cache what the next put and signal need first
+		lane.Acquire(&s.Ring.Slot(s.head)[0].Seq)
+	}
 	if s.pending > 0 {
 		return moved, s.requestError(before)
 	}
 	return moved, s.Ended()
-}
-
-// Signal sends a short message of size bytes at addr, which lie in g, to the receive that was granted for tag. When the
-// receive is done, the bytes of all puts that began before the signal are in the receiver's memory, because the message
-// has a part, which may be empty, on each lane that carried them: a lane delivers in order. It returns false without an
-// error if that cannot begin now; the caller then tries again. ProgressPuts reports, with the owner's number, when the
-// message is delivered.
-//
-// The receiver must act on the signals of a tag in the order of their receives.
-func (s *Sender) Signal(addr uintptr, size int, tag int32, g *lane.Region, owner uint64) (begun bool, err error) {
-	if !s.TryLock() {
-		return false, nil
-	}
-	defer s.Unlock()
-	if size < 1 || !g.Covers(addr, size) {
-		return false, fmt.Errorf("%w: %v: signal of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s, size, addr)
-	}
-	if err := s.checkUsable("signal"); err != nil {
-		return false, err
-	}
-	if s.puts == nil {
-		s.puts = newPuts()
-	}
-	e, err := s.findGrant(tag)
-	switch {
-	case err != nil:
-		return false, err
-	case e == nil:
-		s.noteWait()
-		if s.traits.Eager {
-			s.requestGrants()
-		}
-		return false, nil
-	case int(e.Capacity) < size:
-		s.Fail(fmt.Errorf("%w: %v: a buffer of %d bytes was granted for a signal of %d", fault.ErrProtocol, s, e.Capacity, size))
-		return false, s.Ended()
-	case !s.reclaim(), s.resendPending, !s.puts.settled(s.lanes):
-		s.poll()
-		return false, s.Ended()
-	}
-	mask, ok := s.signalLanes(size, e)
-	if !ok {
-		s.poll()
-		return false, s.Ended()
-	}
-	s.postSignal(mask, e, addr, size, g, owner)
-	return true, nil
-}
-
-// settled reports whether all parts of puts that are not delivered are on lanes in service, so that a signal behind
-// them on those lanes arrives after them.
-func (t *puts) settled(lanes []*lane.Lane) bool {
-	if t.lost > 0 {
-		return false
-	}
-	for i, l := range lanes {
-		if t.inFlight[i] > 0 && !l.InService() {
-			return false
-		}
-	}
-	return true
-}
-
-// signalLanes returns the lanes of a signal, as a mask: those that have carried puts since the last signal, or if none
-// has, the lane that would deliver the message first. It returns false if one of them has no room, or no key.
-func (s *Sender) signalLanes(size int, e *lane.Grant) (mask uint32, ok bool) {
-	for i, l := range s.lanes {
-		if l.InService() {
-			mask |= s.puts.touched & (1 << i)
-		}
-	}
-	if mask == 0 {
-		n, which := s.cut(size, e)
-		if n != 1 {
-			return 0, false
-		}
-		mask = 1 << which
-	}
-	for i, l := range s.lanes {
-		if mask&(1<<i) == 0 {
-			continue
-		}
-		room, err := l.Carrier.Room(size)
-		if err != nil {
-			l.Break(err)
-		}
-		if !room || !l.Carrier.Reaches(e) {
-			return 0, false
-		}
-	}
-	return mask, true
-}
-
-// postSignal posts a signal with a part on each lane of a mask. The first part has all bytes.
-func (s *Sender) postSignal(mask uint32, e *lane.Grant, addr uintptr, size int, g *lane.Region, owner uint64) {
-	t := s.puts
-	n := bits.OnesCount32(mask)
-	req := s.startRequest(size, n, e.Seq, g)
-	x := &t.signals[req.index]
-	x.active, x.owner, x.posted = true, owner, s.posted+1
-	t.order[(t.first+t.some)%lane.Window] = uint16(req.index)
-	t.some++
-	s.posted++
-	q, p := req.sent, &s.part
-	q.addr, q.number, q.sub = addr, s.posted, e.Sub
-	q.Begin(n)
-	p.Request, p.Eager, p.Grant, p.Region, p.Offset = req.index, nil, e, g, 0
-	p.Imm = lane.Imm{Slot: lane.SlotOf(e.Seq), Sub: e.Sub, Last: q.Last}
-	p.Local, p.Size = addr, size
-	for i, l := range s.lanes {
-		if mask&(1<<i) == 0 {
-			continue
-		}
-		k := p.Imm.Part
-		q.Lanes[k], q.sizes[k] = uint8(i), uint32(p.Size)
-		p.Imm.Writes = 0
-		s.sendPart(l, p)
-		p.Offset, p.Local, p.Size = uint64(size), addr+uintptr(size), 0
-		p.Imm.Part++
-	}
-	t.touched = 0
-	s.consumeGrant(e)
-	s.countSent(size)
 }
 
 // oldestInFlight is Sender.oldestInFlight for parts of puts.

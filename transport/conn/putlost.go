@@ -24,7 +24,8 @@ import (
 //
 // Each part of a put is therefore, at any time, either delivered; or on a lane in service, with a part of the next
 // signal behind it there; or on a lane that fails together with that part of the signal; or lost, or sent again, while
-// a part of the next signal waits. A signal that was posted later has no part behind it, if the lane carried nothing
+// a part of the next signal waits. A part that a brief signal carries is one that was posted just before the signal's part
+// on that lane. A signal that was posted later has no part behind it, if the lane carried nothing
 // between the two signals: but the receiver acts on signals in their order.
 
 // proven returns a number: all parts of puts that were posted before it on lane l were delivered, because a part of a
@@ -64,6 +65,7 @@ func (s *Sender) settlePuts(l *lane.Lane, proven uint64) {
 				continue
 			}
 			t.inFlight[l.Index]--
+			p.carried &^= 1 << k
 			switch {
 			case p.numbers[k] < proven:
 				s.endPutPart(p, k)

@@ -43,7 +43,8 @@ func NewReceiver(env *Env, s *control.Session, id uint32) *Receiver {
 	return r
 }
 
-// Standing says that the owner keeps receives outstanding always, and that they are no unfinished work when it closes the connection.
+// Standing says that the owner keeps receives outstanding always, and that they are no unfinished work when it closes the connection. Brief
+// signals may arrive for them, which TestSignal tells from other messages.
 func (r *Receiver) Standing() {
 	r.Lock()
 	r.standing = true

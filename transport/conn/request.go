@@ -59,6 +59,8 @@ type sub struct {
 	begun        uint32 // parts that have begun to arrive, over carriers that write them piece by piece
 	seen         uint32 // parts that have arrived
 	last         uint8  // index of the last part, once a part has begun to arrive
+	number       uint8  // then: of a brief signal
+	brief        bool   // then: the message is a brief signal
 	deregistered bool   // the buffer was deregistered
 }
 
@@ -117,6 +119,30 @@ func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 		r.notifyWatch(done || err != nil)
 	}
 	return done, err
+}
+
+// TestSignal is Test of a receive of one message, which may be a brief signal: number is that of the signal, or -1 for
+// any other message. If poll is false it only reports what an earlier poll has found.
+func (r *Request) TestSignal(poll bool, sizes *Sizes) (done bool, number int, err error) {
+	c := r.c
+	if !c.TryLock() {
+		return false, 0, nil
+	}
+	defer c.Unlock()
+	switch {
+	case !r.busy():
+		return false, 0, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c, r.index)
+	case !poll && !r.done:
+		return false, 0, nil
+	}
+	done, err = r.answer(sizes)
+	if r.trace != nil {
+		r.notifyWatch(done || err != nil)
+	}
+	if number = -1; r.subs[0].brief {
+		number = int(r.subs[0].number)
+	}
+	return done, number, err
 }
 
 // answer is Test of an outstanding request.

@@ -80,8 +80,8 @@ func wrongAddresses(t *hosts.Test, b *node) (addrs []netip.Addr, want map[string
 	add(3, "another process answers there", write(challenge))
 	add(4, "this is not the plugin's protocol", write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")))
 	_, other := handshake.NewListener(b.cfg.Process, nil)
-	other[2] = 10
-	add(5, "protocol version 10 (build "+handshake.Build()+"), this side speaks version 9", write(other))
+	other[2] = 11
+	add(5, "protocol version 11 (build "+handshake.Build()+"), this side speaks version 10", write(other))
 	add(6, "refused: the process there never opened that listener", func(c sock.Conn) {
 		_, challenge := handshake.NewListener(b.cfg.Process, nil)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))

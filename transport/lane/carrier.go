@@ -153,14 +153,22 @@ type Part struct {
 	// keys, and Offset is an offset in the window. Only part number and size of the Imm are used, and the receiver is not
 	// notified by devices.
 	Window uint32
+	// Inline says that a device may take a copy of the bytes while they are sent: the processor can read them.
+	Inline bool
 }
 
-// Code returns what marks the part on a lane whose carrier places parts itself: the immediate, or that of a put.
-func (p *Part) Code() uint32 {
-	if p.Window != 0 {
-		return PutCode(p.Window)
+// PlacedHeader returns what the receiver needs to place the part, on a lane whose carrier places parts itself: the immediate, or the
+// code of a put; and the offset. A part of a brief signal has to be empty there.
+func (p *Part) PlacedHeader() (code uint32, offset uint64) {
+	switch {
+	case p.Window != 0:
+		return PutCode(p.Window), p.Offset
+	case p.Imm.Brief:
+		m := p.Imm
+		m.Brief, m.Writes = false, m.Number
+		return m.Encode(), briefOffset
 	}
-	return p.Imm.Encode()
+	return p.Imm.Encode(), p.Offset
 }
 
 // NoRequest is the request of a part whose delivery no request waits for.

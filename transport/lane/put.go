@@ -1,6 +1,6 @@
 package lane
 
-// The last two bits of the code of a put, which are 0 in an immediate, and the largest number of a window, which the
+// The last two bits of the code of a put, which are 0 or 1 in an immediate, and the largest number of a window, which the
 // other bits hold.
 const (
 	putMark   = 3

@@ -21,7 +21,7 @@ func TestPutCode(t *testing.T) {
 			t.Errorf("code %#x is an immediate", code)
 		}
 	}
-	for _, m := range []lane.Imm{{}, {Slot: 255, Sub: 7, Part: 31, Last: 31, Writes: 255, Again: true}} {
+	for _, m := range []lane.Imm{{}, {Slot: 255, Sub: 7, Part: 31, Last: 31, Writes: 255, Again: true}, {Slot: 255, Part: 31, Last: 31, Number: 255, Again: true, Brief: true}} {
 		if _, put := lane.PutWindow(m.Encode()); put {
 			t.Errorf("immediate %+v is the code of a put", m)
 		}

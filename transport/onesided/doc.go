@@ -11,8 +11,11 @@
 //
 // Puts are those of package conn: over queue pairs the device writes into the window, over sockets and circuits the
 // receiver places the bytes. Signals and requests of gets are messages of 64 bytes ([message]), which conn sends such
-// that they arrive after the bytes of earlier puts on all lanes. Each side keeps receives for them outstanding.
-// Progress of the receiving process acts on them in their order. It is the only one that changes words of signals in
+// that they arrive after the bytes of earlier puts on all lanes. Each side keeps receives for them outstanding. A signal
+// that was sent as a message before is sent as a number, and then one write has it and the bytes of its put: see
+// [conn.Sender.BriefSignal].
+//
+// Progress of the receiving process acts on messages in their order. It is the only one that changes words of signals in
 // its process, so that peers that come by different adapters may share a word, which atomic operations of adapters
 // could not.
 //

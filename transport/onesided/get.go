@@ -49,8 +49,10 @@ func (p *Peer) answer() {
 				a.status = gotNoSource
 				break
 			}
-			from := a.source.base + uintptr(a.request.offset+a.begun)
-			ok, err := p.out.Put(a.target, a.request.toOffset+a.begun, from, int(n), b.source, owner(ownerAnswer, uint64(a.source.id)))
+			ok, err := p.out.Put(&conn.Put{
+				Window: a.target, Offset: a.request.toOffset + a.begun, Addr: a.source.base + uintptr(a.request.offset+a.begun), Size: int(n),
+				Region: b.source, Owner: owner(ownerAnswer, uint64(a.source.id)),
+			})
 			switch {
 			case ok:
 				b.answering++

@@ -15,7 +15,8 @@ import (
 //	32 window 4: of a get, the asker's window to write to
 //	36 what 4: of a signal a SignalOp; of an answer a status
 //	40 offset 8: in the asker's window
-//	48 zeros 16
+//	48 number 1: of a signal: brief signals of this number stand for this one from now on
+//	49 zeros 15
 type message struct {
 	kind     uint32
 	window   uint32
@@ -25,6 +26,7 @@ type message struct {
 	toWindow uint32
 	what     uint32
 	toOffset uint64
+	number   uint8
 }
 
 // messageSize is the size of every message in bytes.
@@ -55,6 +57,7 @@ func (m *message) encode(b []byte) {
 	binary.LittleEndian.PutUint32(b[32:], m.toWindow)
 	binary.LittleEndian.PutUint32(b[36:], m.what)
 	binary.LittleEndian.PutUint64(b[40:], m.toOffset)
+	b[48] = m.number
 }
 
 // decode sets m from b. It accepts what encode writes for a message of a known kind.
@@ -63,19 +66,38 @@ func (m *message) decode(b []byte) error {
 		kind: binary.LittleEndian.Uint32(b[0:]), window: binary.LittleEndian.Uint32(b[4:]), offset: binary.LittleEndian.Uint64(b[8:]),
 		value: binary.LittleEndian.Uint64(b[16:]), size: binary.LittleEndian.Uint64(b[24:]),
 		toWindow: binary.LittleEndian.Uint32(b[32:]), what: binary.LittleEndian.Uint32(b[36:]), toOffset: binary.LittleEndian.Uint64(b[40:]),
+		number: b[48],
 	}
-	zeros := binary.LittleEndian.Uint64(b[48:]) | binary.LittleEndian.Uint64(b[56:])
+	zeros := binary.LittleEndian.Uint64(b[48:])>>8 | binary.LittleEndian.Uint64(b[56:])
 	known := false
 	switch m.kind {
 	case kindSignal:
 		known = m.what >= uint32(SignalSet) && m.what <= uint32(SignalInc) && m.size|m.toOffset|uint64(m.toWindow) == 0
 	case kindGet:
-		known = m.what == 0
+		known = m.what|uint32(m.number) == 0
 	case kindGot:
-		known = m.what <= gotOutside && m.size|m.offset|m.toOffset|uint64(m.window|m.toWindow) == 0
+		known = m.what <= gotOutside && m.size|m.offset|m.toOffset|uint64(m.window|m.toWindow)|uint64(m.number) == 0
 	}
 	if !known || zeros != 0 {
 		return fmt.Errorf("a message that is no signal, get or answer: % x", b[:messageSize])
 	}
 	return nil
+}
+
+// A signal is what a message of a signal says, for which a number stands in brief signals.
+type signal struct {
+	offset uint64
+	value  uint64
+	window uint32
+	what   uint32
+}
+
+func (m *message) signal() signal {
+	return signal{offset: m.offset, value: m.value, window: m.window, what: m.what}
+}
+
+// number returns the number of brief signals that stand for s. Words that lie beside each other, as those of the connections between two
+// processes do, have different numbers. Signals of the same number displace each other.
+func (s *signal) number() uint8 {
+	return uint8(s.offset/8 + 37*uint64(s.window) + 101*s.value + 59*uint64(s.what))
 }

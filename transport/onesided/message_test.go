@@ -16,8 +16,8 @@ func TestMessageGolden(t *testing.T) {
 		m      message
 		golden string
 	}{
-		{"signal", message{kind: kindSignal, window: 7, offset: 0x1008, value: 9, what: uint32(SignalAdd)},
-			"01000000 07000000 0810000000000000 0900000000000000 0000000000000000 00000000 02000000 0000000000000000" + zeros(16)},
+		{"signal", message{kind: kindSignal, window: 7, offset: 0x1008, value: 9, what: uint32(SignalAdd), number: 200},
+			"01000000 07000000 0810000000000000 0900000000000000 0000000000000000 00000000 02000000 0000000000000000 c8" + zeros(15)},
 		{"get", message{kind: kindGet, window: 7, offset: 1, value: 2, size: 1 << 32, toWindow: 8, toOffset: 3},
 			"02000000 07000000 0100000000000000 0200000000000000 0000000001000000 08000000 00000000 0300000000000000" + zeros(16)},
 		{"answer", message{kind: kindGot, value: 2, what: gotNoTarget},
@@ -33,7 +33,7 @@ func TestMessageGolden(t *testing.T) {
 			if err := got.decode(b[:]); err != nil || got != tt.m {
 				t.Errorf("decoded %+v: %v", got, err)
 			}
-			for _, i := range []int{0, 39, 48, 63} { // kind, what, zeros
+			for _, i := range []int{0, 39, 49, 63} { // kind, what, zeros
 				c := b
 				c[i] |= 0x80
 				if err := got.decode(c[:]); err == nil {

@@ -113,7 +113,8 @@ func (p *Peer) put(dst uint32, dstOff uint64, src *Window, srcOff, size uint64, 
 	}
 	if s != nil {
 		o.tell, o.about = true, about
-		o.msg = message{kind: kindSignal, window: s.Window, offset: s.Offset, value: s.Value, what: uint32(s.Do)}
+		m := &o.msg
+		m.kind, m.window, m.offset, m.value, m.what = kindSignal, s.Window, s.Offset, s.Value, uint32(s.Do)
 	}
 	p.post()
 	return Op(o.number), nil
@@ -148,7 +149,8 @@ func (p *Peer) begin(w *Window) *op {
 		return nil
 	}
 	o := p.op(p.next)
-	*o = op{number: p.next, source: w}
+	*o = op{}
+	o.number, o.source = p.next, w
 	p.next++
 	if p.out == nil { // operations of the process on itself are not posted
 		p.toPost = p.next

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/conn"
@@ -29,8 +30,9 @@ type Peer struct {
 	out   *conn.Sender // nil in the peer that is this process, as is in
 	in    *conn.Receiver
 
-	mu       sync.Mutex // guards all fields below; never held while a goroutine waits
-	lost     error      // why the peer is lost; nil while it is not
+	mu       sync.Mutex  // guards all fields below; never held while a goroutine waits
+	lost     error       // why the peer is lost; nil while it is not
+	isLost   atomic.Bool // lost is set; read without mu
 	bindings map[*Window]*binding
 	gpu      *binding // of a window in GPU memory, or nil
 
@@ -48,6 +50,9 @@ type Peer struct {
 	sent      uint64 // messages posted
 	delivered uint64 // of those, messages that were delivered
 	report    func(owner uint64, err error)
+
+	announced [256]signal // by number: signals for which a brief one may stand at the peer; a zero signal is none
+	known     [256]signal // by number: signals for which a brief one of the peer's stands
 
 	recvs    [recvSlots]*conn.Request // a ring of the receives outstanding
 	received uint64                   // messages handled
@@ -131,6 +136,9 @@ func (p *Peer) Close() error {
 
 // Err returns why the peer is lost, or nil while it is not. All operations of a lost peer are done, with this error.
 func (p *Peer) Err() error {
+	if !p.isLost.Load() { // calls that wait ask often
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lost
@@ -149,6 +157,7 @@ func (p *Peer) loseLocked(err error) {
 		return
 	}
 	p.lost = err
+	p.isLost.Store(true)
 	for n := p.oldest; n < p.next; n++ {
 		if o := p.op(n); !o.done {
 			o.err = err

@@ -18,8 +18,9 @@ const (
 	ownerMessage  = 1 // the message of an operation
 	ownerAnswer   = 2 // a put of an answer
 	ownerAnswered = 3 // the message of an answer
+	ownerBrief    = 4 // the brief signal of an operation
 
-	ownerShift = 62
+	ownerShift = 61
 )
 
 func owner(what, number uint64) uint64 { return what<<ownerShift | number }
@@ -58,7 +59,7 @@ func (p *Peer) ended(by uint64, err error) {
 	case ownerAnswer:
 		p.answerEnded(uint32(n))
 	}
-	if what == ownerPut || what == ownerMessage {
+	if what == ownerPut || what == ownerMessage || what == ownerBrief {
 		p.partEnded(p.op(n), err)
 	}
 }
@@ -100,7 +101,13 @@ func (p *Peer) postOp(o *op) bool {
 			break
 		}
 		to, from, n := o.nextPut(p.space.mostPut)
-		ok, err := p.out.Put(o.target, to, from, n, b.source, owner(ownerPut, o.number))
+		put := conn.Put{Window: o.target, Offset: to, Addr: from, Size: n, Region: b.source, Owner: owner(ownerPut, o.number)}
+		if o.begun+uint64(n) == o.size && p.tellBriefly(o, &put) {
+			o.begun, o.tell = o.size, false
+			o.parts += 2
+			break
+		}
+		ok, err := p.out.Put(&put)
 		if !p.took(o, ok, err) {
 			return false
 		}
@@ -111,6 +118,9 @@ func (p *Peer) postOp(o *op) bool {
 	if o.err == nil && o.tell {
 		if o.about.Gone() {
 			o.err = fmt.Errorf("%w: window %d of %v", conn.ErrWindowGone, o.about.ID, p)
+		} else if p.tellBriefly(o, nil) {
+			o.tell = false
+			o.parts++
 		} else if ok, err := p.tell(&o.msg, o.msg.kind == kindGet, owner(ownerMessage, o.number)); !p.took(o, ok, err) {
 			return false
 		} else if ok {
@@ -154,12 +164,34 @@ func (p *Peer) tell(m *message, asks bool, by uint64) (bool, error) {
 		return false, nil
 	}
 	slot := p.slots[p.sent%sendSlots*messageSize:][:messageSize]
+	s := m.signal()
+	if m.kind == kindSignal {
+		m.number = s.number()
+	}
 	m.encode(slot)
 	ok, err := p.out.Signal(ibv.AddrOf(&slot[0]), messageSize, tag, p.sendMR, by)
 	if ok {
 		p.sent++
+		if m.kind == kindSignal {
+			p.announced[m.number] = s
+		}
 	}
 	return ok, err
+}
+
+// tellBriefly sends an operation's signal as a brief one, and with it a put, which may be nil. It returns false if the peer does not
+// know the signal by a number, or it cannot begin now: then the message is sent, which also announces the number.
+func (p *Peer) tellBriefly(o *op, put *conn.Put) bool {
+	if !o.tell || o.msg.kind != kindSignal || o.about.Gone() {
+		return false
+	}
+	s := o.msg.signal()
+	n := s.number()
+	if p.announced[n] != s {
+		return false
+	}
+	ok, _ := p.out.BriefSignal(n, tag, owner(ownerBrief, o.number), put)
+	return ok
 }
 
 // receive handles messages that have arrived, and posts receives. While messages arrive it posts receives only once half of them
@@ -185,7 +217,7 @@ func (p *Peer) handleArrived() (moved bool, err error) {
 			continue
 		}
 		if p.flush == nil {
-			done, err := p.take()
+			done, err := p.take(!moved)
 			if !done || err != nil {
 				return moved, err
 			}
@@ -228,20 +260,21 @@ func (p *Peer) postReceives() error {
 }
 
 // take takes the next message, if it has arrived, into p.current. If puts before it may not be visible to the GPU yet
-// it begins to make them so.
-func (p *Peer) take() (done bool, err error) {
+// it begins to make them so. Unless it polls, only what an earlier poll has found has arrived.
+func (p *Peer) take(poll bool) (done bool, err error) {
 	i := p.received % recvSlots
 	var sizes conn.Sizes
-	if done, err = p.recvs[i].Test(&sizes); !done || err != nil {
+	done, number, err := p.recvs[i].TestSignal(poll, &sizes)
+	if !done || err != nil {
 		return false, err
 	}
-	if sizes[0] != messageSize {
-		err = fmt.Errorf("%w: %v: a message of %d bytes; all have %d", fault.ErrProtocol, p.in, sizes[0], messageSize)
-		p.in.Fail(err)
-		return false, err
+	if number >= 0 {
+		err = p.recall(uint8(number))
+	} else {
+		from := p.mem.Bytes()[sendSlots*messageSize:]
+		err = p.read(from[i*messageSize:][:messageSize], sizes[0])
 	}
-	from := p.mem.Bytes()[sendSlots*messageSize:]
-	if err := p.current.decode(from[i*messageSize:][:messageSize]); err != nil {
+	if err != nil {
 		err = fmt.Errorf("%w: %v: %w", fault.ErrProtocol, p.in, err)
 		p.in.Fail(err)
 		return false, err
@@ -250,6 +283,31 @@ func (p *Peer) take() (done bool, err error) {
 		p.flush, err = p.in.Iflush(conn.Buffer{Addr: p.gpu.target.Addr, Size: 1, Region: p.gpu.target})
 	}
 	return err == nil, err
+}
+
+// read reads a message of size bytes into p.current. If it is a signal it keeps it for brief signals of its number.
+func (p *Peer) read(b []byte, size uint32) error {
+	if size != messageSize {
+		return fmt.Errorf("a message of %d bytes; all have %d", size, messageSize)
+	}
+	m := &p.current
+	if err := m.decode(b); err != nil {
+		return err
+	}
+	if m.kind == kindSignal {
+		p.known[m.number] = m.signal()
+	}
+	return nil
+}
+
+// recall sets p.current to the signal that a brief signal stands for.
+func (p *Peer) recall(number uint8) error {
+	s := p.known[number]
+	if s == (signal{}) {
+		return fmt.Errorf("a brief signal of number %d, for which no signal was sent before", number)
+	}
+	p.current = message{kind: kindSignal, window: s.window, offset: s.offset, value: s.value, what: s.what, number: number}
+	return nil
 }
 
 // handle acts on a message. An error says that the peer broke the protocol.

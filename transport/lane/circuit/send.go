@@ -44,9 +44,10 @@ func (c *carrier) undelivered() bool { return c.framed+c.queued > 0 }
 // divided into small frames, so that several hops work at the same time.
 func (c *carrier) Send(p *lane.Part) error {
 	q := &c.parts[(c.oldest+c.framed+c.queued)%lane.Window]
+	code, offset := p.PlacedHeader()
 	*q = sentPart{
 		request: p.Request, part: int(p.Imm.Part), local: p.Local, size: p.Size, frame: c.maxPayload,
-		socket: [2]uint64{uint64(p.Code()) | uint64(p.Size)<<32, p.Offset},
+		socket: [2]uint64{uint64(code) | uint64(p.Size)<<32, offset},
 	}
 	if p.Size > 0 {
 		q.lkey = p.Region.LKeys[c.domain.place]

@@ -17,6 +17,12 @@ import (
 //	8  offset in the granted buffer 8
 //	16 the bytes
 //
+// for a part of a brief signal, which is empty: see lane.Imm
+//
+//	0  immediate 4, in which the number has the place of writes
+//	4  zero 4
+//	8  2^64 - 1 8
+//
 // for each eager message, which is a part of its own; and with kind 2, and zeros behind the
 // number, to request grants:
 //

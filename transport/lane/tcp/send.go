@@ -44,7 +44,8 @@ func (k *socket) Send(p *lane.Part) error {
 	k.parts[i] = sentPart{p.Request, int(p.Imm.Part), p.Local, p.Size, k.sealer.next, p.Eager != nil}
 	k.sealer.next += uint64(k.sealer.codes(p.Size))
 	head := &k.mem.heads[i]
-	f := dataFrame{p.Code(), uint32(p.Size), p.Offset}
+	code, offset := p.PlacedHeader()
+	f := dataFrame{code, uint32(p.Size), offset}
 	if p.Eager != nil {
 		f = eagerFrame(p.Eager, p.Size)
 		k.eagerQueued++

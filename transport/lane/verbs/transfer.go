@@ -50,6 +50,9 @@ func (q *queuePair) Send(p *lane.Part) error {
 		} else {
 			w.WRID = wrID(wrPart, q.lane.Index, p.Request, n) | uint64(p.Imm.Part)
 			w.SendFlags = ibv.IBV_SEND_SIGNALED
+			if p.Inline && n == 1 && length > 0 && uint32(length) <= q.qp.MaxInline() {
+				w.SendFlags |= ibv.IBV_SEND_INLINE
+			}
 			if p.Window == 0 {
 				w.Opcode, w.Imm = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, networkOrder(p.Imm.Encode())
 			}
