@@ -29,7 +29,7 @@ var fixes = []mutant{
 		wrong: "what it carried is never sent again, and its place goes to the next lane",
 		edits: []edit{{"transport/conn/drain.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
 		tests: stutter,
-		found: job{"TestLinesStutter", 159, true},
+		found: job{"TestLinesStutter", 376, true},
 	},
 	{
 		name:  "a credit counts as told when it is posted",
@@ -114,7 +114,7 @@ var fixes = []mutant{
 			{"transport/conn/validate.go", "return v.s.overdue(v.firstValidated)", "return v.s.clock.Ran()-v.firstValidated >= v.s.c.env.Clock.Scaled(v.s.c.env.ProofWait)"},
 		},
 		tests: between,
-		found: job{"TestStoppedAtEachCall", 305, false},
+		found: job{"TestStoppedAtEachCall", 284, true},
 	},
 	{
 		name:  "a socket does not wait for a peer that was stopped between two",

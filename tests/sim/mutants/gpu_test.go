@@ -21,7 +21,7 @@ var gpuMistakes = []mutant{
 		wrong: "the GPU does not see what arrived after the READ was carried out",
 		edits: []edit{{flush, "if fs.visible[place] = fs.begun[place]; fs", "if fs.visible[place] = fs.arrived[place]; fs"}},
 		tests: gpu,
-		found: job{"TestGPUMemory", 11, true},
+		found: job{"TestGPUMemory", 7, true},
 	},
 	{
 		name:  "uncopied: a frame counts as delivered before its bytes are copied to GPU memory",
