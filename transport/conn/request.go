@@ -111,8 +111,15 @@ func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 		return false, nil
 	}
 	defer c.Unlock()
+	return r.test(sizes)
+}
+
+// test is Test.
+//
+// Preconditions: the connection is locked.
+func (r *Request) test(sizes *Sizes) (done bool, err error) {
 	if !r.busy() {
-		return false, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c, r.index)
+		return false, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, r.c, r.index)
 	}
 	done, err = r.answer(sizes)
 	if r.trace != nil {
@@ -129,16 +136,10 @@ func (r *Request) TestSignal(poll bool, sizes *Sizes) (done bool, number int, er
 		return false, 0, nil
 	}
 	defer c.Unlock()
-	switch {
-	case !r.busy():
-		return false, 0, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c, r.index)
-	case !poll && !r.done:
+	if !poll && r.busy() && !r.done {
 		return false, 0, nil
 	}
-	done, err = r.answer(sizes)
-	if r.trace != nil {
-		r.notifyWatch(done || err != nil)
-	}
+	done, err = r.test(sizes)
 	if number = -1; r.subs[0].brief {
 		number = int(r.subs[0].number)
 	}

@@ -150,7 +150,7 @@ func (c *Copier) begin(first, second *task) (Task, error) {
 	}
 	for _, t := range [...]*task{first, second} {
 		if t != nil && (t.to.closed || t.from != nil && t.from.closed) {
-			return 0, fmt.Errorf("%w: a copy to or from memory that is not registered any more", fault.ErrUsage)
+			return 0, errUnregistered
 		}
 	}
 	for _, t := range [...]*task{first, second} {
