@@ -160,7 +160,7 @@ func (m *Connected) fields(c *codec) {
 	c.u32(&m.Lanes)
 }
 
-// Validated says on which lanes the proof write completed and the peer's token arrived, and why the others failed.
+// Validated says on which lanes this side's validation packet was delivered and the peer's arrived, and why the others failed.
 type Validated struct {
 	Conn   uint32
 	Epoch  uint32
