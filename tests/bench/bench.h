@@ -53,6 +53,8 @@ double agree(int rank, double own); /* returns rank 1's number on both */
 /* Whether to measure once more. Neither process runs before that is known. */
 bool wanted(const struct options *o, int measured);
 int by_value(const void *a, const void *b); /* orders doubles, for qsort */
+/* Rank 0 prints when each of count messages was done, in ns. */
+void print_times(const struct options *o, size_t size, const uint64_t *at, uint64_t count);
 
 /* work.c: stream, pingpong, burst, vain, setup and outage; puts.c: stream, pingpong, signal and outage. Rank 0 prints a JSON object for each result. */
 void work_run(const struct options *o);

@@ -46,3 +46,14 @@ int by_value(const void *a, const void *b)
 
 	return (x > y) - (x < y);
 }
+
+void print_times(const struct options *o, size_t size, const uint64_t *at, uint64_t count)
+{
+	if (o->rank == 0) {
+		printf("{\"size\": %zu, \"done\": [%llu", size, (unsigned long long)at[0]);
+		for (uint64_t i = 1; i < count; i++)
+			printf(",%llu", (unsigned long long)at[i]);
+		printf("]}\n");
+	}
+	fflush(stdout);
+}

@@ -197,13 +197,7 @@ static void work_outage(const struct options *o)
 		}
 	put_flush();
 	meet_exchange(at, peer, count * sizeof *at);
-	if (o->rank == 0) {
-		printf("{\"size\": %zu, \"done\": [%llu", size, (unsigned long long)peer[0]);
-		for (uint64_t i = 1; i < count; i++)
-			printf(",%llu", (unsigned long long)peer[i]);
-		printf("]}\n");
-	}
-	fflush(stdout);
+	print_times(o, size, peer, count);
 	free(at);
 	free(peer);
 	put_close();

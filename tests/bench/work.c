@@ -243,13 +243,7 @@ static void work_outage(const struct options *o)
 			at[before - first] = now_ns();
 	}
 	meet_barrier();
-	if (o->rank == 0) {
-		printf("{\"size\": %zu, \"done\": [%llu", size, (unsigned long long)at[0]);
-		for (uint64_t i = 1; i < count; i++)
-			printf(",%llu", (unsigned long long)at[i]);
-		printf("]}\n");
-	}
-	fflush(stdout);
+	print_times(o, size, at, count);
 	free(at);
 	net_close(&conn, 1);
 }
