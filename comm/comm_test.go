@@ -119,6 +119,20 @@ func memory(t *testing.T, size int) (comm.Region, []byte) {
 	return comm.Region{Kind: lane.HostMemory, Addr: m.Addr(), Length: uint64(size)}, b[:size]
 }
 
+// alone starts a job of one rank in a process, and returns its ID.
+func alone(t *testing.T, p *comm.Process) (comm.ID, *comm.Comm) {
+	t.Helper()
+	id, err := p.UniqueID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.InitRankFromID(1, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id, c
+}
+
 // pair starts a job of two ranks with one connection, of tag 7, between buffers of a size.
 func pair(t *testing.T, size int) (ranks []*rank, conns [2]*comm.Connection, mem [2][]byte) {
 	t.Helper()
@@ -457,15 +471,8 @@ func TestIDOfAnotherJob(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		p, _ := newProcess(t, nil)
 		other, _ := newProcess(t, nil)
-		id, err := p.UniqueID()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := p.InitRankFromID(1, id, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = other.InitRankFromID(2, id, 1)
+		id, c := alone(t, p)
+		_, err := other.InitRankFromID(2, id, 1)
 		check(t, "a job of another size", err, comm.ResultInvalidUsage, "rank 1", "was started for a job of 2 ranks, but the ranks that came before for 1")
 		_, err = other.InitRankFromID(1, id, 0)
 		check(t, "a job that is complete", err, comm.ResultInvalidUsage, "rank 0 has already joined", "give every process a rank of its own")

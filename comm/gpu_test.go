@@ -180,14 +180,7 @@ func TestKindsOfMemory(t *testing.T) {
 			Getenv: func(string) string { return "" }, Environ: func() []string { return nil }, Machine: machine,
 			GPU: comm.GPU{Kind: func(uintptr) cuda.Kind { return kind }},
 		})
-		id, err := p.UniqueID()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := p.InitRankFromID(1, id, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, c := alone(t, p)
 		region, _ := memory(t, 64)
 		for tag, tt := range []struct {
 			known cuda.Kind

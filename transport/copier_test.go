@@ -211,9 +211,7 @@ func TestCopierWaitsForLink(t *testing.T) {
 		k := newCopying(t)
 		world := transporttest.WorldOf(t)
 		k.must(k.add(0, 1))
-		for _, c := range world.Cables {
-			c.Cut(true)
-		}
+		cutAll(world, true)
 		last := k.must(k.add(0, 2))
 		k.rest(8 * time.Second) // less than NCCL_MESH_LANE_WAIT
 		k.must(k.add(0, 4))
@@ -248,14 +246,19 @@ func TestCopierRepairs(t *testing.T) {
 	})
 }
 
+// cutAll cuts all cables, or repairs them.
+func cutAll(w *transporttest.World, cut bool) {
+	for _, c := range w.Cables {
+		c.Cut(cut)
+	}
+}
+
 // Tasks fail when no adapter has had a link for NCCL_MESH_LANE_WAIT, and later ones are carried out once a port has one again.
 func TestCopierGivesUp(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		k := newCopying(t)
 		world := transporttest.WorldOf(t)
-		for _, c := range world.Cables {
-			c.Cut(true)
-		}
+		cutAll(world, true)
 		first, last := k.must(k.add(0, 1)), k.must(k.add(0, 2))
 		err := k.wait(last)
 		if !errors.Is(err, fault.ErrDevice) || !strings.Contains(fmt.Sprint(err), "(NCCL_MESH_LANE_WAIT); check the cables of its ports: ") {
@@ -265,9 +268,7 @@ func TestCopierGivesUp(t *testing.T) {
 			t.Errorf("the task before it: done %v, %v, want %v", done, again, err)
 		}
 		before := k.word(0)
-		for _, c := range world.Cables {
-			c.Cut(false)
-		}
+		cutAll(world, false)
 		k.rest(5 * time.Second)
 		if err := k.wait(k.must(k.add(0, 4))); err != nil || k.word(0) != before+4 {
 			t.Errorf("with a link again: %v, the word is %d, want %d", err, k.word(0), before+4)
@@ -284,9 +285,7 @@ func TestCopierDropsTasks(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		k := newCopying(t)
 		world := transporttest.WorldOf(t)
-		for _, c := range world.Cables {
-			c.Cut(true)
-		}
+		cutAll(world, true)
 		k.must(k.add(0, 1))
 		k.rest(3 * time.Second)
 		copied := k.must(k.c.Copy(k.inHost(0), k.inGPU(0), 8, nil))

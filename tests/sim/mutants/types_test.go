@@ -17,8 +17,11 @@ import (
 	"testing"
 )
 
-// packages are the product's packages as the compiler sees them, by import path.
-type packages map[string]struct {
+// packages are the product's packages, by import path.
+type packages map[string]listed
+
+// listed is a package as the compiler sees it: Export is the file with its exported declarations.
+type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
@@ -34,10 +37,7 @@ func listPackages(t *testing.T) packages {
 	}
 	all := packages{}
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct {
-			ImportPath, Dir, Export string
-			GoFiles                 []string
-		}
+		var p listed
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return all
 		} else if err != nil {
