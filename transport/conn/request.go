@@ -59,8 +59,8 @@ type sub struct {
 	begun        uint32 // parts that have begun to arrive, over carriers that write them piece by piece
 	seen         uint32 // parts that have arrived
 	last         uint8  // index of the last part, once a part has begun to arrive
-	number       uint8  // then: of a brief signal
-	brief        bool   // then: the message is a brief signal
+	number       uint8  // of a brief signal, once a part has begun to arrive
+	brief        bool   // the message is a brief signal, once a part has begun to arrive
 	deregistered bool   // the buffer was deregistered
 }
 

@@ -16,9 +16,9 @@ type signal struct {
 
 	brief   bool
 	number  uint8  // of a brief signal
-	carries bool   // a brief signal: its parts carry those of a put,
-	put     uint16 // whose index is this,
-	putPost uint64 // and whose number of posting is this
+	carries bool   // parts of the brief signal carry those of a put
+	put     uint16 // index of that put
+	putPost uint64 // number of that put's posting
 }
 
 // Signal sends a short message of size bytes at addr, which lie in g, to the receive that was granted for tag. When the

@@ -111,8 +111,8 @@ type Discovery struct {
 	known       map[uint8]*cable
 	round       *round    // the round in progress; nil: none
 	roundDone   bool      // a round has ended since the ports changed
-	allAnswered bool      // a neighbour answered on every port in the last round,
-	someDown    bool      // but for those whose interface had no carrier, and there was one
+	allAnswered bool      // in the last round a neighbour answered on every port whose interface had a carrier
+	someDown    bool      // in the last round the interface of a port had no carrier
 	roundEnded  time.Time // when the last round ended
 }
 

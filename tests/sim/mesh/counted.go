@@ -14,7 +14,7 @@ var operations = struct {
 	n  map[string]int
 }{n: map[string]int{}}
 
-// countOperation counts an operation that is done, and what it has done here was right.
+// countOperation counts an operation that is done, after the exchange has checked what it did.
 func countOperation(what string) {
 	operations.mu.Lock()
 	defer operations.mu.Unlock()
